@@ -1,0 +1,91 @@
+# Needs make, Python 3.11 or newer and a network; everything else is fetched once and cached.
+# `make` alone lists the targets. Another interpreter: make PYTHON=python3.13 test
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+REPORTS := build/reports
+PYTEST := $(BIN)/python -m pytest
+SOURCES := src tests tools bench docs
+# What needs a broker or Spark runs in one process: two of them at once would fight for the cores.
+HEAVY := apache or spark
+# On CI (CI=true) a skipped test is a failure: nothing there may be missing.
+NO_SKIPS = if [ "$${CI:-}" = true ]; then $(BIN)/python tools/no_skips.py $(1); fi
+
+export PYTHON
+
+.PHONY: help demo test matrix check bench soak docs conformance format lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.ready ## the whole story on real RocketMQ and Spark, on this machine
+	@$(BIN)/gimbalmq demo $(ARGS)
+
+# ARGS replaces the two standard runs by one of your own: make test ARGS=tests/golden
+test: $(VENV)/.ready ## every test, on one engine and version (ARGS="pytest arguments")
+ifdef ARGS
+	@$(PYTEST) $(ARGS)
+else
+	@rm -rf $(REPORTS)/test
+	@echo "== tests without broker and Spark, two processes"
+	@$(PYTEST) -q -n 2 -m "not ($(HEAVY) or matrix or soak)" --junitxml=$(REPORTS)/test/unit.xml
+	@echo "== tests on real RocketMQ and Spark, one process"
+	@$(PYTEST) -m "($(HEAVY)) and not soak" --junitxml=$(REPORTS)/test/heavy.xml
+	@$(call NO_SKIPS,$(REPORTS)/test)
+endif
+
+matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, Spark versions
+	@rm -rf $(REPORTS)/matrix
+	@for version in 5.5.0 4.9.5; do \
+	    echo "== RocketMQ $$version"; \
+	    $(PYTEST) -m "matrix and not soak" --rocketmq-version=$$version \
+	        --junitxml=$(REPORTS)/matrix/rocketmq-$$version.xml || exit 1; \
+	done
+	@echo "== Spark 4.2"
+	@.venv-spark42/bin/python -m pytest -m "spark and not soak" --junitxml=$(REPORTS)/matrix/spark-4.2.xml
+	@$(call NO_SKIPS,$(REPORTS)/matrix)
+
+check: $(VENV)/.ready ## format, lint, types, layers, spelling, locks, links, conformance
+	@$(BIN)/python tools/check.py
+
+bench: $(VENV)/.ready ## every benchmark, as tables (BENCH_ARGS="--save allocation")
+	@$(BIN)/python tools/bench.py $(BENCH_ARGS)
+
+soak: $(VENV)/.ready ## long campaigns; the result goes to docs/results/soak.json
+	@$(BIN)/python tools/soak.py $(ARGS)
+
+docs: .venv-docs/.ready ## the documentation as HTML in build/docs, warnings are errors
+	@.venv-docs/bin/python -m sphinx -q -W --keep-going -E -b html docs build/docs
+	@echo "build/docs/index.html"
+
+conformance: $(VENV)/.ready ## write docs/conformance.md from the tests' rule markers
+	@$(BIN)/python tools/conformance.py --write
+
+format: $(VENV)/.ready ## format the code and apply safe lint fixes
+	@$(BIN)/ruff check -q --fix --exit-zero $(SOURCES)
+	@$(BIN)/ruff format -q $(SOURCES)
+
+lock: $(VENV)/.ready ## resolve the lock files again (LOCK_ARGS=--upgrade for newest versions)
+	@$(BIN)/python tools/locks.py --write $(LOCK_ARGS)
+
+clean: ## remove environments and everything built
+	rm -rf $(VENV) .venv-spark42 .venv-docs build dist .pytest_cache .mypy_cache .ruff_cache \
+	    .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
+
+# An environment is ready when its stamp is newer than what it was made from.
+ENVIRONMENT := tools/venv.sh requirements/bootstrap.txt
+
+$(VENV)/.ready: requirements/dev.txt pyproject.toml $(ENVIRONMENT)
+	@tools/venv.sh $(VENV) requirements/dev.txt --editable
+	@touch $@
+
+.venv-spark42/.ready: requirements/spark42.txt pyproject.toml $(ENVIRONMENT)
+	@tools/venv.sh .venv-spark42 requirements/spark42.txt --editable
+	@touch $@
+
+.venv-docs/.ready: requirements/docs.txt $(ENVIRONMENT)
+	@tools/venv.sh .venv-docs requirements/docs.txt
+	@touch $@
