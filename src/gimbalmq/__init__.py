@@ -1,0 +1,64 @@
+"""Load balancing for Apache RocketMQ, in Python, with data pipelines on Spark.
+
+Names are loaded when they are first used, so importing the package is quick, starts nothing, and
+needs no optional dependency.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gimbalmq import balance as balance
+    from gimbalmq import errors as errors
+    from gimbalmq.client.producer import Producer
+    from gimbalmq.client.push_consumer import PushConsumer
+    from gimbalmq.model.message import Message, SendResult, SendStatus
+    from gimbalmq.model.queue import MessageQueue
+    from gimbalmq.model.verdict import DeadLetter, RetryLater
+    from gimbalmq.wire.record import ReceivedMessage
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "DeadLetter": "gimbalmq.model.verdict",
+    "Message": "gimbalmq.model.message",
+    "MessageQueue": "gimbalmq.model.queue",
+    "Producer": "gimbalmq.client.producer",
+    "PushConsumer": "gimbalmq.client.push_consumer",
+    "ReceivedMessage": "gimbalmq.wire.record",
+    "RetryLater": "gimbalmq.model.verdict",
+    "SendResult": "gimbalmq.model.message",
+    "SendStatus": "gimbalmq.model.message",
+}
+_MODULES = frozenset({"balance", "errors"})
+
+__all__ = [
+    "DeadLetter",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "RetryLater",
+    "SendResult",
+    "SendStatus",
+    "balance",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"gimbalmq.{name}")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'gimbalmq' has no attribute '{name}'")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Immutable values that every layer shares: queues, messages, routes, groups."""

@@ -1,0 +1,44 @@
+"""What a listener may say about messages, beyond returning (done) and raising (retry later).
+
+These are signals, not errors: a listener raises them on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["DeadLetter", "RetryLater"]
+
+
+class RetryLater(Exception):  # noqa: N818 - a signal, named for what it asks for
+    """Deliver again after a while.
+
+    `delay_level` picks one of the broker's delays (1 is 1 s, 2 is 5 s, 3 is 10 s, ... 18 is 2 h);
+    None lets the broker choose, longer with each attempt. In a batch, `messages` names those to
+    deliver again; the rest counts as done.
+
+    >>> raise RetryLater(delay_level=2)
+    Traceback (most recent call last):
+    gimbalmq.model.verdict.RetryLater: deliver again with delay level 2
+    """
+
+    def __init__(
+        self, delay_level: int | None = None, messages: Sequence[Any] | None = None
+    ) -> None:
+        level = "of the broker's choice" if delay_level is None else delay_level
+        super().__init__(f"deliver again with delay level {level}")
+        self.delay_level = delay_level
+        self.messages = messages
+
+
+class DeadLetter(Exception):  # noqa: N818 - a signal, named for what it asks for
+    """Give up: move the message to the group's dead letters, `%DLQ%<group>`.
+
+    >>> DeadLetter("no such customer").reason
+    'no such customer'
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason or "moved to the dead letters by the listener")
+        self.reason = reason
