@@ -1,0 +1,211 @@
+"""What happens to a consumer: the inputs of `ConsumerMachine.handle`.
+
+Events are facts in the past. Each that answers an effect for one queue carries the `epoch` of
+the acquisition that asked, so that an answer that comes after the queue was given up and taken
+again is recognised and ignored.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gimbalmq.core.process_queue import Batch
+from gimbalmq.model.message import PullStatus
+from gimbalmq.model.queue import MessageQueue
+
+__all__ = [
+    "Cancelled",
+    "Consumed",
+    "Event",
+    "HandedOver",
+    "Left",
+    "MembersListed",
+    "OffsetFound",
+    "Paused",
+    "PullAnswered",
+    "PullFailed",
+    "Resumed",
+    "RouteLearned",
+    "SentBack",
+    "Started",
+    "StopRequested",
+    "TimerFired",
+    "TimerName",
+    "Trigger",
+    "Woken",
+]
+
+
+class Trigger(enum.Enum):
+    """Why a rebalance pass runs."""
+
+    START = "start"
+    TIMER = "timer"
+    NOTICE = "notice from a broker"
+    ROUTE = "route changed"
+    RECONNECT = "connection to a broker made"
+    RETRY = "earlier pass incomplete"
+    SUBSCRIPTION = "subscription changed"
+    RELEASE = "queue released"
+    STOP = "stop"
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The first heartbeat reached the brokers; routes of the topics were asked for."""
+
+
+class StopRequested(msgspec.Struct, frozen=True):
+    """The user wants to leave; running listeners may take `drain_s` more seconds."""
+
+    drain_s: float
+
+
+class TimerName(enum.Enum):
+    """The timers of a consumer; those of one queue carry its epoch."""
+
+    REBALANCE = "rebalance"
+    NEXT_PASS = "next pass"  # noqa: S105 - a rebalance pass, not a password
+    COMMIT = "commit"
+    PULL = "pull"
+    REDELIVER = "redeliver"
+    DRAIN = "drain"
+
+
+class TimerFired(msgspec.Struct, frozen=True):
+    """A timer set by `SetTimer` ran out."""
+
+    name: TimerName
+    queue: MessageQueue | None = None
+    epoch: int = 0
+
+
+class Woken(msgspec.Struct, frozen=True):
+    """Something outside says that ownership may have to change."""
+
+    trigger: Trigger
+
+
+class RouteLearned(msgspec.Struct, frozen=True):
+    """The queues of a subscribed topic became known or changed."""
+
+    topic: str
+    queues: frozenset[MessageQueue]
+
+
+class MembersListed(msgspec.Struct, frozen=True):
+    """Answer to `ListMembers`; `members` is None when no broker could be asked, see `reason`."""
+
+    members: tuple[str, ...] | None
+    reason: str = ""
+
+
+class OffsetFound(msgspec.Struct, frozen=True):
+    """Answer to `FindOffset`; `offset` is None when it could not be found out, see `reason`."""
+
+    queue: MessageQueue
+    epoch: int
+    offset: int | None
+    reason: str = ""
+
+
+class PullAnswered(msgspec.Struct, frozen=True):
+    """Answer to `Pull`: messages that passed the filter, and where to go on."""
+
+    queue: MessageQueue
+    epoch: int
+    status: PullStatus
+    next_offset: int
+    messages: Sequence[Any] = ()
+    offsets: Sequence[int] = ()
+    body_bytes: int = 0
+
+
+class PullFailed(msgspec.Struct, frozen=True):
+    """A pull got no usable answer; `code` is the broker's, or None for a broken connection."""
+
+    queue: MessageQueue
+    epoch: int
+    code: int | None
+    reason: str
+
+
+class Consumed(msgspec.Struct, frozen=True):
+    """Listeners ran over positions [first, until) of a batch.
+
+    `failures` holds (position, delay level) of the messages to deliver again later; a negative
+    level means dead letter, 0 lets the broker choose.
+    """
+
+    queue: MessageQueue
+    epoch: int
+    batch: Batch
+    first: int
+    until: int
+    failures: tuple[tuple[int, int], ...] = ()
+
+
+class SentBack(msgspec.Struct, frozen=True):
+    """Answer to `SendBack`; when not ok, the message is delivered again locally."""
+
+    queue: MessageQueue
+    epoch: int
+    batch: Batch
+    position: int
+    ok: bool
+    reason: str = ""
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """Answer to `Cancel`: waiting messages were discarded, `running` are still in listeners."""
+
+    queue: MessageQueue
+    epoch: int
+    running: int
+
+
+class HandedOver(msgspec.Struct, frozen=True):
+    """Answer to `HandOver`: the last offset is stored, or could not be (`reason`)."""
+
+    queue: MessageQueue
+    epoch: int
+    reason: str = ""
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """The user paused queues (None: all); held queues stay held and are not pulled."""
+
+    queues: frozenset[MessageQueue] | None
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """The user resumed queues (None: all)."""
+
+    queues: frozenset[MessageQueue] | None
+
+
+class Left(msgspec.Struct, frozen=True):
+    """The brokers were told that this member is gone (or could not be reached)."""
+
+
+Event = (
+    Started
+    | StopRequested
+    | TimerFired
+    | Woken
+    | RouteLearned
+    | MembersListed
+    | OffsetFound
+    | PullAnswered
+    | PullFailed
+    | Consumed
+    | SentBack
+    | Cancelled
+    | HandedOver
+    | Paused
+    | Resumed
+    | Left
+)

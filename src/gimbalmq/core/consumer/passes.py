@@ -1,0 +1,226 @@
+"""When to rebalance, and what the member list makes of the queues.
+
+A pass asks one broker for the group's members and computes every topic's target from that one
+list. Passes are requested by triggers, gathered over a short gap, and repeated soon (with a
+back-off that doubles) when something was missing: the list, a route, this member itself. A pass
+that cannot decide keeps what is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gimbalmq.core.allocation import Snapshot, Strategy, assign, strategy_named
+from gimbalmq.core.consumer.effects import (
+    Effect,
+    ListMembers,
+    RefreshRoute,
+    RenewHeartbeat,
+    SetTimer,
+    Warn,
+)
+from gimbalmq.core.consumer.events import MembersListed, TimerName, Trigger
+from gimbalmq.core.consumer.settings import ConsumerSettings
+from gimbalmq.core.identity import agreed_strategy, allocation_members
+from gimbalmq.errors import AllocationError
+from gimbalmq.model.java import sorted_as_java
+from gimbalmq.model.queue import MessageQueue
+
+__all__ = ["PassPlanner", "Target"]
+
+#: How often a doubtful member list is asked for again before it is believed.
+_DOUBTS_MAX = 2
+_RETRY_TOPIC_PREFIX = "%RETRY%"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What this member should own of one topic, and on what ground."""
+
+    topic: str
+    queues: frozenset[MessageQueue]
+    trigger: Trigger
+    members: tuple[str, ...]
+    strategy: str
+
+
+class PassPlanner:
+    """Gathers triggers into passes and member lists into targets."""
+
+    def __init__(
+        self, settings: ConsumerSettings, strategy: Strategy, topics: Iterable[str]
+    ) -> None:
+        self._settings = settings
+        self._strategy = strategy
+        self._queues: dict[str, frozenset[MessageQueue] | None] = dict.fromkeys(topics)
+        self._wanted: dict[str, frozenset[MessageQueue]] = {}
+        self._trigger = Trigger.START
+        self._last_pass_at = float("-inf")
+        #: The member list was asked for and has not come yet.
+        self._listing = False
+        #: A trigger arrived while a list was on its way: that list may be too old.
+        self._again = False
+        #: When the timer of the next gathered or repeated pass runs out.
+        self._planned_at = float("inf")
+        self._failures = 0
+        self._doubts = 0
+        #: No pass before the first heartbeat (START), and none after the stop.
+        self._active = False
+
+    def wants(self, queue: MessageQueue) -> bool:
+        """Whether the latest target contains the queue."""
+        return queue in self._wanted.get(queue.topic, frozenset())
+
+    def stop(self) -> None:
+        """No more passes."""
+        self._active = False
+
+    def settled(self, _queue: MessageQueue) -> None:
+        """A queue was located: the next trouble starts with a short pause again."""
+        self._failures = 0
+
+    # ---- when --------------------------------------------------------------------------------
+
+    def request(self, trigger: Trigger, now: float) -> list[Effect]:
+        """Ask for a pass; bursts of requests become one."""
+        self._active = self._active or trigger is Trigger.START
+        if not self._active:
+            return []
+        if self._listing:
+            self._again = True
+            self._trigger = trigger
+            return []
+        wait_s = self._last_pass_at + self._settings.rebalance_gap_s - now
+        if wait_s > 0:
+            return self._later(trigger, wait_s, now)
+        return self._begin(trigger, now)
+
+    def retry(self, trigger: Trigger, now: float) -> list[Effect]:
+        """Ask for a pass after a pause that doubles with each failure in a row."""
+        return self._later(trigger, self._back_off(), now) if self._active else []
+
+    def due(self, now: float) -> list[Effect]:
+        """The timer of a gathered or repeated pass ran out."""
+        self._planned_at = float("inf")
+        return self.request(self._trigger, now)
+
+    def _later(self, trigger: Trigger, delay_s: float, now: float) -> list[Effect]:
+        if self._planned_at <= now + delay_s:
+            return []  # a pass is planned that soon already
+        self._trigger = trigger
+        self._planned_at = now + delay_s
+        return [SetTimer(TimerName.NEXT_PASS, delay_s)]
+
+    def _back_off(self) -> float:
+        delay_s = self._settings.rebalance_retry_s * 2.0 ** min(self._failures, 16)
+        self._failures += 1
+        return min(delay_s, self._settings.rebalance_interval_s)
+
+    def _begin(self, trigger: Trigger, now: float) -> list[Effect]:
+        self._trigger = trigger
+        self._listing = True
+        self._again = False
+        self._last_pass_at = now
+        return [ListMembers()]
+
+    # ---- what --------------------------------------------------------------------------------
+
+    def learn_route(self, topic: str, queues: frozenset[MessageQueue], now: float) -> list[Effect]:
+        """Note the queues of a topic; a change asks for a pass at once (Java waits for 20 s)."""
+        if topic not in self._queues or self._queues[topic] == queues:
+            return []
+        self._queues[topic] = queues
+        return self.request(Trigger.ROUTE, now)
+
+    def members_listed(self, event: MembersListed, now: float) -> tuple[list[Target], list[Effect]]:
+        """Turn a member list into targets, and say what to do next."""
+        self._listing = False
+        if not self._active:
+            return [], []
+        group = self._settings.group
+        if event.members is None:
+            text = f"group {group}: no member list ({event.reason}); current queues are kept"
+            return [], [Warn(f"members {group}", text), *self._again_soon(now)]
+        members, effects = self._believe(sorted_as_java(event.members))
+        if members is None:
+            return [], [*effects, *self._again_soon(now)]
+        targets: list[Target] = []
+        complete = True
+        for topic, queues in self._queues.items():
+            try:
+                target = self._target(topic, queues, members, effects)
+            except AllocationError as error:
+                effects.append(
+                    Warn(f"allocate {topic}", f"group {group}, topic {topic}: {error}; "
+                         "current queues are kept")
+                )  # fmt: skip
+                target = None
+            if target is None:
+                complete = False
+            else:
+                self._wanted[topic] = target.queues
+                targets.append(target)
+        effects += self._next_pass(now, complete=complete)
+        return targets, effects
+
+    def _again_soon(self, now: float) -> list[Effect]:
+        return self.request(self._trigger, now) if self._again else self.retry(self._trigger, now)
+
+    def _next_pass(self, now: float, *, complete: bool) -> list[Effect]:
+        interval = SetTimer(TimerName.REBALANCE, self._settings.rebalance_interval_s)
+        if self._again:
+            return [interval, *self.request(self._trigger, now)]
+        if not complete:
+            return [interval, *self.retry(Trigger.RETRY, now)]
+        return [interval]
+
+    def _believe(self, members: list[str]) -> tuple[tuple[str, ...] | None, list[Effect]]:
+        """Doubt a list that lacks this member or names one twice: ask again before acting.
+
+        A reconnect leaves a member out, or listed on two connections, for a moment. If it stays:
+        without this member its queues are given up, as in Java, because the others share them
+        out; with a duplicate, a group of ours allocates over the distinct ids, and a group with
+        foreign members does as Java does, since otherwise a queue would get two owners.
+        """
+        me = self._settings.client_id
+        absent = me not in members
+        doubled = len(set(members)) < len(members)
+        if not (absent or doubled):
+            self._doubts = 0
+            return tuple(members), []
+        effects: list[Effect] = [RenewHeartbeat()] if absent else []
+        self._doubts += 1
+        if self._doubts <= _DOUBTS_MAX:
+            return None, effects
+        self._failures = max(self._failures, 1)
+        return allocation_members(members), effects
+
+    def _target(
+        self,
+        topic: str,
+        queues: frozenset[MessageQueue] | None,
+        members: tuple[str, ...],
+        effects: list[Effect],
+    ) -> Target | None:
+        if queues is None:
+            effects.append(RefreshRoute(topic))
+            if not topic.startswith(_RETRY_TOPIC_PREFIX):
+                effects.append(
+                    Warn(f"route {topic}", f"topic {topic} has no route yet; asking again")
+                )
+            return None
+        agreement = agreed_strategy(members, self._strategy.name)
+        strategy = (
+            self._strategy
+            if agreement.strategy == self._strategy.name
+            else strategy_named(agreement.strategy)
+        )
+        if agreement.reason:
+            effects.append(Warn(f"strategy {self._settings.group}", agreement.reason))
+        if not queues:
+            share: tuple[MessageQueue, ...] = ()
+        else:
+            snapshot = Snapshot.of(self._settings.group, queues, members)
+            share = assign(strategy, snapshot).get(self._settings.client_id, ())
+        return Target(topic, frozenset(share), self._trigger, members, strategy.name)

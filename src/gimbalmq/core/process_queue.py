@@ -1,0 +1,116 @@
+"""The messages of one owned queue that are cached, running or done, and the offset to commit.
+
+One pulled reply is one `Batch`; a worker finishes a run of messages of a batch at a time, so the
+book-keeping costs per run, not per message. The commit offset is always the lowest unfinished
+offset: a message that is still running holds back everything behind it, and nothing that was
+never handed to a listener is ever skipped.
+
+Knows neither sockets nor listeners; `machine` decides when to put and when to finish.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["Batch", "ProcessQueue"]
+
+
+class Batch:
+    """The messages of one pulled reply, by position; `messages` is opaque here."""
+
+    __slots__ = ("_done", "_lowest", "body_bytes", "messages", "offsets", "remaining")
+
+    def __init__(self, messages: Sequence[Any], offsets: Sequence[int], body_bytes: int) -> None:
+        assert len(messages) == len(offsets) > 0
+        self.messages = messages
+        self.offsets = offsets
+        self.body_bytes = body_bytes
+        #: How many messages are not finished yet.
+        self.remaining = len(messages)
+        self._done = bytearray(len(messages))
+        self._lowest = 0
+
+    def finish(self, first: int, until: int) -> int:
+        """Mark positions [first, until) as done; returns how many were not done before."""
+        fresh = until - first - self._done.count(1, first, until)
+        self._done[first:until] = b"\x01" * (until - first)
+        self.remaining -= fresh
+        if first <= self._lowest:
+            # find() stops at the first unfinished position; -1 means that all are done.
+            lowest = self._done.find(0, self._lowest)
+            self._lowest = len(self._done) if lowest < 0 else lowest
+        return fresh
+
+    @property
+    def lowest_unfinished(self) -> int:
+        """Offset of the first message that is not done; only asked while one remains."""
+        return self.offsets[self._lowest]
+
+
+class ProcessQueue:
+    """What this member holds of one queue, from the acquisition to the release.
+
+    >>> held = ProcessQueue(offset=5)
+    >>> batch = held.put(["a", "b", "c"], [5, 6, 7], body_bytes=3, next_offset=8)
+    >>> held.finish(batch, 1, 2)
+    1
+    >>> held.commit_offset
+    5
+    >>> held.finish(batch, 0, 1), held.commit_offset
+    (1, 7)
+    >>> held.finish(batch, 2, 3), held.commit_offset
+    (1, 8)
+    """
+
+    __slots__ = ("_batches", "cached_bytes", "cached_count", "next_offset")
+
+    def __init__(self, offset: int) -> None:
+        #: The offset to pull next; everything below it is cached, done or filtered out.
+        self.next_offset = offset
+        self.cached_count = 0
+        #: Bodies of batches that are not wholly finished; a batch counts in full until then.
+        self.cached_bytes = 0
+        self._batches: deque[Batch] = deque()
+
+    def put(
+        self, messages: Sequence[Any], offsets: Sequence[int], *, body_bytes: int, next_offset: int
+    ) -> Batch:
+        """Cache one pulled reply; offsets ascend and continue what was put before."""
+        assert offsets[0] >= self.next_offset, (offsets[0], self.next_offset)
+        batch = Batch(messages, offsets, body_bytes)
+        self._batches.append(batch)
+        self.cached_count += len(messages)
+        self.cached_bytes += body_bytes
+        self.next_offset = max(next_offset, offsets[-1] + 1)
+        return batch
+
+    def advance(self, next_offset: int) -> None:
+        """Skip a range in which nothing matched; never moves back."""
+        self.next_offset = max(self.next_offset, next_offset)
+
+    def finish(self, batch: Batch, first: int, until: int) -> int:
+        """Mark a run of a batch as done; returns how many were not done before."""
+        fresh = batch.finish(first, until)
+        self.cached_count -= fresh
+        if fresh and not batch.remaining:
+            self.cached_bytes -= batch.body_bytes
+        batches = self._batches
+        while batches and not batches[0].remaining:
+            batches.popleft()
+        return fresh
+
+    @property
+    def commit_offset(self) -> int:
+        """The next offset that a new owner must read: the lowest unfinished one."""
+        if self._batches:
+            return self._batches[0].lowest_unfinished
+        return self.next_offset
+
+    @property
+    def span(self) -> int:
+        """Distance from the lowest unfinished to the highest cached offset; 0 when empty."""
+        if not self._batches:
+            return 0
+        return self._batches[-1].offsets[-1] - self._batches[0].lowest_unfinished

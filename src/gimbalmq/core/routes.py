@@ -1,0 +1,65 @@
+"""What a client knows about topics and brokers: the latest route of each topic.
+
+A table of values only: `flows.route` asks name servers, and whoever owns the table (the client
+instance) decides when. An answer "topic does not exist" never wipes a route that was known, as
+in Java: a restarting name server must not stop consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.route import BrokerSet, TopicRoute
+
+__all__ = ["RouteTable"]
+
+
+class RouteTable:
+    """Routes by topic, with the broker sets that they name."""
+
+    __slots__ = ("_routes",)
+
+    def __init__(self) -> None:
+        self._routes: dict[str, TopicRoute] = {}
+
+    def learn(self, route: TopicRoute) -> bool:
+        """Keep a route; True when it differs from the one known before."""
+        changed = self._routes.get(route.topic) != route
+        self._routes[route.topic] = route
+        return changed
+
+    def forget(self, topic: str) -> None:
+        """Drop a topic that is no longer used."""
+        self._routes.pop(topic, None)
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """The latest route, or None while the topic is unknown."""
+        return self._routes.get(topic)
+
+    def __iter__(self) -> Iterator[TopicRoute]:
+        return iter(self._routes.values())
+
+    def broker(self, name: str, *, topic: str | None = None) -> BrokerSet | None:
+        """The broker set of that name, looked for in the topic's route first."""
+        own = self._routes.get(topic) if topic is not None else None
+        if own is not None and (found := own.broker(name)) is not None:
+            return found
+        return next(
+            (found for route in self._routes.values() if (found := route.broker(name)) is not None),
+            None,
+        )
+
+    def master(self, queue: MessageQueue) -> str | None:
+        """Address that locks, commits and sends for this queue go to."""
+        brokers = self.broker(queue.broker, topic=queue.topic)
+        return None if brokers is None else brokers.master
+
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Every known address with its broker set's name and the broker id."""
+        return {
+            address: (brokers.name, broker_id)
+            for route in self._routes.values()
+            for brokers in route.brokers
+            for broker_id, address in brokers.addresses.items()
+        }
