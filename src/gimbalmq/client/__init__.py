@@ -1,0 +1,1 @@
+"""The public classes: `Producer` and `PushConsumer` (import them from `gimbalmq`)."""

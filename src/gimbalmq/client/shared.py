@@ -1,0 +1,128 @@
+"""Client instances by client id, shared by the producers and consumers of this process.
+
+A broker knows one registration per connection, so everything with one client id must share its
+connections. The last user stops the instance. After a fork the child starts with none: threads
+do not survive a fork, and the parent's sockets must not be used twice.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from gimbalmq.core.identity import default_stem, member_id
+from gimbalmq.flows.effects import Flow
+from gimbalmq.flows.route import NameServers
+from gimbalmq.runtime.engine import Engine
+from gimbalmq.runtime.inline import ConnectionPool, run_inline
+from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+from gimbalmq.transport.address import local_ip
+
+__all__ = ["SharedInstance", "share", "wire_client_id"]
+
+_T = TypeVar("_T")
+#: How long a caller waits for the engine thread, which never blocks; longer means a bug.
+_ENGINE_ANSWER_S = 30.0
+
+
+def wire_client_id(client_id: str | None, strategy: str) -> str:
+    """The id that brokers and members see: the user's name, or a unique one, and the token."""
+    stem = client_id
+    if stem is None:
+        stem = default_stem(local_ip(), os.getpid(), secrets.token_hex(4))
+    return member_id(stem, strategy)
+
+
+class SharedInstance:
+    """An instance on its engine thread, and the connections of the threads that call inline."""
+
+    def __init__(self, instance: ClientInstance) -> None:
+        self.instance = instance
+        self.pool = ConnectionPool()
+        self._engine = Engine(instance.client_id, instance)
+        self.users = 0
+
+    def start(self) -> None:
+        """Start the engine thread and the instance's timers."""
+        self._engine.start()
+        self.run(lambda: self.instance.attach(self._engine))
+
+    def close(self) -> None:
+        """Stop the thread and close every connection."""
+        self._engine.stop()
+        self.pool.close()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something on the engine thread, soon."""
+        self._engine.post(action)
+
+    def run(self, action: Callable[[], _T]) -> _T:
+        """Run something on the engine thread and return its result."""
+        future: Future[_T] = Future()
+
+        def there() -> None:
+            try:
+                future.set_result(action())
+            except Exception as error:  # noqa: BLE001 - raised again on the caller's thread
+                future.set_exception(error)
+
+        self._engine.post(there)
+        return future.result(_ENGINE_ANSWER_S)
+
+    def inline(self, flow: Flow[_T]) -> _T:
+        """Run a flow on the calling thread, over connections of its own."""
+        return run_inline(flow, self.pool)
+
+    def release(self) -> None:
+        """One user less; the last one closes."""
+        _registry().release(self)
+
+
+class _Registry:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shared: dict[object, SharedInstance] = {}
+
+    def share(
+        self, client_id: str, nameservers: tuple[str, ...], settings: InstanceSettings
+    ) -> SharedInstance:
+        key = client_id, nameservers
+        with self._lock:
+            shared = self._shared.get(key)
+            if shared is None:
+                instance = ClientInstance(client_id, NameServers(nameservers), settings)
+                shared = SharedInstance(instance)
+                shared.start()
+                self._shared[key] = shared
+            shared.users += 1
+            return shared
+
+    def release(self, shared: SharedInstance) -> None:
+        with self._lock:
+            shared.users -= 1
+            last = shared.users == 0
+            if last:
+                self._shared = {k: one for k, one in self._shared.items() if one is not shared}
+        if last:
+            shared.close()
+
+
+#: One registry per process id: a forked child makes its own.
+_registries: dict[int, _Registry] = {}
+
+
+def _registry() -> _Registry:
+    found = _registries.get(os.getpid())
+    # setdefault is atomic: two threads that come first together get the same one.
+    return found if found is not None else _registries.setdefault(os.getpid(), _Registry())
+
+
+def share(
+    client_id: str, nameservers: tuple[str, ...], settings: InstanceSettings
+) -> SharedInstance:
+    """The running instance of that client id, started if need be; pair it with `release`."""
+    return _registry().share(client_id, nameservers, settings)

@@ -1,0 +1,111 @@
+"""Asking name servers: one at a time, the next one when it cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gimbalmq.errors import TopicNotFoundError, TransportError
+from gimbalmq.flows.effects import Flow, checked_call
+from gimbalmq.model.route import QueueData, TopicRoute
+from gimbalmq.wire.bodies import decode_route
+from gimbalmq.wire.command import Command
+from gimbalmq.wire.headers import route_request
+from gimbalmq.wire.names import TEMPLATE_TOPIC
+
+__all__ = ["NameServers", "ask_nameservers", "fetch_publish_route", "fetch_route"]
+
+
+class NameServers:
+    """The name servers of a cluster; remembers which one answered last.
+
+    They do not talk to each other, so any one will do, and staying with one that works keeps a
+    client's view steady.
+    """
+
+    __slots__ = ("_current", "addresses")
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        assert addresses
+        self.addresses = tuple(addresses)
+        self._current = 0
+
+    def in_turn(self) -> tuple[str, ...]:
+        """Every address, the one that worked last first."""
+        return self.addresses[self._current :] + self.addresses[: self._current]
+
+    def worked(self, address: str) -> None:
+        """Start with this one from now on."""
+        self._current = self.addresses.index(address)
+
+
+def ask_nameservers(
+    nameservers: NameServers, request: Callable[[], Command], timeout_s: float
+) -> Flow[Command]:
+    """Put one question to the first name server that can be reached.
+
+    Raises:
+        TransportError: none could; the text says why for each.
+        BrokerError: the one that was reached refused.
+    """
+    failures: list[str] = []
+    for address in nameservers.in_turn():
+        try:
+            answer = yield from checked_call(address, request(), timeout_s)
+        except TransportError as error:
+            failures.append(str(error))
+        else:
+            nameservers.worked(address)
+            return answer
+    raise TransportError(
+        "no name server could be asked: " + "; ".join(failures), address=nameservers.addresses[0]
+    )
+
+
+def fetch_route(nameservers: NameServers, topic: str, timeout_s: float = 3.0) -> Flow[TopicRoute]:
+    """The route of a topic.
+
+    Raises:
+        TopicNotFoundError: the name server knows no such topic.
+    """
+    answer = yield from ask_nameservers(nameservers, lambda: route_request(topic), timeout_s)
+    return decode_route(topic, answer.body)
+
+
+def fetch_publish_route(
+    nameservers: NameServers,
+    topic: str,
+    *,
+    template_topic: str = TEMPLATE_TOPIC,
+    template_queues: int = 4,
+    timeout_s: float = 3.0,
+) -> Flow[TopicRoute]:
+    """The route to send to: the topic's own, or that of the template it will be made from.
+
+    A broker that allows it creates an unknown topic with the first message, on that broker only,
+    with at most `template_queues` queues.
+    """
+    try:
+        return (yield from fetch_route(nameservers, topic, timeout_s))
+    except TopicNotFoundError as unknown:
+        try:
+            template = yield from fetch_route(nameservers, template_topic, timeout_s)
+        except TopicNotFoundError:
+            raise TopicNotFoundError(
+                f"topic '{topic}' does not exist and brokers do not create topics by themselves: "
+                f"create it first (for example: gimbalmq topic create {topic} --queues 8)",
+                code=unknown.code or 0,
+                address=unknown.address,
+                remark=unknown.remark,
+            ) from None
+    return TopicRoute(
+        topic,
+        template.brokers,
+        tuple(_clamped(data, template_queues) for data in template.queues),
+        from_template=True,
+    )
+
+
+def _clamped(data: QueueData, queues_max: int) -> QueueData:
+    # Java clamps by the template's read queues, for both directions.
+    queues = min(queues_max, data.read_queues)
+    return QueueData(data.broker, queues, queues, data.perm)

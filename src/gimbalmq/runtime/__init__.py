@@ -1,0 +1,1 @@
+"""Drivers of flows and machines: on the calling thread, on an engine thread."""

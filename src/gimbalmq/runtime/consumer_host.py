@@ -1,0 +1,359 @@
+"""Carries out what a push consumer's machine decides: turns effects into calls, and back.
+
+Decides nothing by itself. Events are handled one after the other, never one inside another.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from gimbalmq.core.consumer import effects as fx
+from gimbalmq.core.consumer import events as ev
+from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.errors import GimbalError, ProtocolError
+from gimbalmq.flows.group import list_members
+from gimbalmq.flows.offset import StartFrom, hand_over, start_offset
+from gimbalmq.model.message import PullStatus
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.route import TopicRoute
+from gimbalmq.runtime.driver import Timer
+from gimbalmq.runtime.instance import ClientInstance
+from gimbalmq.runtime.workers import WorkerPool
+from gimbalmq.wire.bodies import ConsumerData
+from gimbalmq.wire.codes import PullFlag, ResponseCode
+from gimbalmq.wire.command import Command
+from gimbalmq.wire.headers import (
+    parse_pull_response,
+    pull_request,
+    send_back_request,
+    update_offset_request,
+)
+from gimbalmq.wire.record import decode_records
+from gimbalmq.wire.subscription import SubscriptionData
+
+__all__ = ["ConsumerHost", "PullSettings"]
+
+_log = logging.getLogger("gimbalmq.consumer")
+
+_STATUS: Final = {status.value: status for status in PullStatus}
+_SEND_BACK_TIMEOUT_S: Final = 5.0
+_SUSPEND: Final = int(PullFlag.SUSPEND)
+_SUSPEND_AND_COMMIT: Final = int(PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET)
+
+
+class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a push consumer pulls, with Java's names and defaults."""
+
+    pull_batch_size: int = 32
+    broker_suspend_max_time_s: float = 15.0
+    consumer_timeout_when_suspend_s: float = 30.0
+    max_reconsume_times: int = 16
+
+
+class ConsumerHost:
+    """One group's member on an instance."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        machine: ConsumerMachine,
+        subscriptions: Mapping[str, SubscriptionData],
+        *,
+        start: StartFrom,
+        pulls: PullSettings,
+        announced: Callable[[fx.RebalanceReport], None],
+        stopped: Callable[[], None],
+    ) -> None:
+        self.group = machine.settings.group
+        self.machine = machine
+        self._instance = instance
+        self._subscriptions = dict(subscriptions)
+        self._start = start
+        self._pulls = pulls
+        self._announced = announced
+        self._stopped = stopped
+        self._workers: WorkerPool | None = None
+        self._timers: dict[tuple[ev.TimerName, MessageQueue | None, int], Timer] = {}
+        self._events: deque[ev.Event] = deque()
+        self._handling = False
+        self._performers: dict[type[Any], Callable[[Any], None]] = {
+            fx.SetTimer: self._set_timer,
+            fx.RefreshRoute: self._refresh_route,
+            fx.ListMembers: self._list_members,
+            fx.RenewHeartbeat: self._renew_heartbeat,
+            fx.FindOffset: self._find_offset,
+            fx.Pull: self._pull,
+            fx.Consume: self._consume,
+            fx.SendBack: self._send_back,
+            fx.Commit: self._commit,
+            fx.Cancel: self._cancel,
+            fx.HandOver: self._hand_over,
+            fx.Announce: self._announce,
+            fx.Warn: self._warn,
+            fx.Leave: self._leave,
+            fx.Stopped: self._end,
+        }
+
+    def attach(self, workers: WorkerPool) -> None:
+        """Give the host the pool that runs its listeners."""
+        self._workers = workers
+
+    def dispatch(self, event: ev.Event) -> None:
+        """Hand an event to the machine and carry out what it wants."""
+        self._events.append(event)
+        if self._handling:
+            return
+        self._handling = True
+        try:
+            while self._events:
+                now = self._instance.driver.now().at_s
+                for effect in self.machine.handle(self._events.popleft(), now):
+                    self._performers[type(effect)](effect)
+        finally:
+            self._handling = False
+
+    def finished(self, done: ev.Consumed) -> None:
+        """A worker is done with a run; called on the driver's side."""
+        assert self._workers is not None
+        self._workers.accounted(done)
+        self.dispatch(done)
+
+    # ---- what the instance reports -----------------------------------------------------------
+
+    def topics(self) -> Iterable[str]:
+        """Subscribed topics, the retry topic among them."""
+        return self._subscriptions
+
+    def registration(self) -> ConsumerData:
+        """What the heartbeat says of this member."""
+        return ConsumerData(
+            group=self.group,
+            consume_type="CONSUME_PASSIVELY",
+            message_model="CLUSTERING",
+            consume_from_where=self._start.policy.value,
+            subscriptions=tuple(self._subscriptions.values()),
+        )
+
+    def on_route(self, route: TopicRoute) -> None:
+        """The route of a subscribed topic is new or changed."""
+        self.dispatch(ev.RouteLearned(route.topic, route.subscribe_queues()))
+
+    def on_notice(self) -> None:
+        """A broker says that the group's members changed."""
+        self.dispatch(ev.Woken(ev.Trigger.NOTICE))
+
+    def on_reconnected(self) -> None:
+        """A broker has this member's registration again."""
+        self.dispatch(ev.Woken(ev.Trigger.RECONNECT))
+
+    # ---- effects -----------------------------------------------------------------------------
+
+    def _set_timer(self, effect: fx.SetTimer) -> None:
+        key = effect.name, effect.queue, effect.epoch
+        running = self._timers.pop(key, None)
+        if running is not None:
+            running.cancel()
+
+        def fire() -> None:
+            self._timers.pop(key, None)
+            self.dispatch(ev.TimerFired(effect.name, effect.queue, effect.epoch))
+
+        self._timers[key] = self._instance.driver.call_later(effect.delay_s, fire)
+
+    def _refresh_route(self, effect: fx.RefreshRoute) -> None:
+        self._instance.refresh_route(effect.topic)
+
+    def _list_members(self, _effect: fx.ListMembers) -> None:
+        brokers = self._instance.member_list_addresses(self._subscriptions)
+        timeout_s = self._instance.settings.mq_client_api_timeout_s
+
+        def listed(result: tuple[str, ...] | GimbalError) -> None:
+            if isinstance(result, GimbalError):
+                self.dispatch(ev.MembersListed(None, str(result)))
+            else:
+                self.dispatch(ev.MembersListed(result))
+
+        self._instance.driver.spawn(list_members(brokers, self.group, timeout_s), listed)
+
+    def _renew_heartbeat(self, effect: fx.RenewHeartbeat) -> None:
+        wall_ms = self._instance.driver.now().wall_ms
+        for topic in effect.changed:
+            known = self._subscriptions[topic]
+            version_ms = max(wall_ms, known.version_ms + 1)
+            self._subscriptions[topic] = msgspec.structs.replace(known, version_ms=version_ms)
+        self._instance.heartbeat()
+
+    def _find_offset(self, effect: fx.FindOffset) -> None:
+        queue, epoch = effect.queue, effect.epoch
+
+        def found(result: int | GimbalError) -> None:
+            if isinstance(result, GimbalError):
+                self.dispatch(ev.OffsetFound(queue, epoch, None, str(result)))
+            else:
+                self.dispatch(ev.OffsetFound(queue, epoch, result))
+
+        address = self._instance.address_of(queue)
+        if address is None:
+            self._events.append(
+                ev.OffsetFound(queue, epoch, None, f"{queue.broker} has no address")
+            )
+            return
+        self._instance.driver.spawn(start_offset(address, self.group, queue, self._start), found)
+
+    def _pull(self, effect: fx.Pull) -> None:
+        queue = effect.queue
+        address = self._instance.address_of(queue)
+        if address is None:
+            self._events.append(
+                ev.PullFailed(queue, effect.epoch, None, f"{queue.broker} has no address")
+            )
+            return
+        subscription = self._subscriptions[queue.topic]
+        request = pull_request(
+            group=self.group,
+            queue=queue,
+            offset=effect.offset,
+            sys_flag=_SUSPEND_AND_COMMIT if effect.commit_offset > 0 else _SUSPEND,
+            max_messages=self._pulls.pull_batch_size,
+            commit_offset=effect.commit_offset,
+            suspend_timeout_ms=int(self._pulls.broker_suspend_max_time_s * 1000),
+            subscription_version_ms=self._instance.confirmed_version(
+                address, self.group, queue.topic
+            ),
+        )
+        self._instance.driver.call(
+            address,
+            request,
+            self._pulls.consumer_timeout_when_suspend_s,
+            functools.partial(self._pulled, queue, effect.epoch, subscription),
+        )
+
+    def _pulled(
+        self,
+        queue: MessageQueue,
+        epoch: int,
+        subscription: SubscriptionData,
+        answer: Command | GimbalError,
+    ) -> None:
+        try:
+            event = _pull_event(queue, epoch, subscription, answer)
+        except ProtocolError as error:
+            event = ev.PullFailed(queue, epoch, None, f"answer to a pull is unreadable: {error}")
+        self.dispatch(event)
+
+    def _consume(self, effect: fx.Consume) -> None:
+        assert self._workers is not None
+        self._workers.submit(effect)
+
+    def _send_back(self, effect: fx.SendBack) -> None:
+        queue, message = effect.queue, effect.batch.messages[effect.position]
+
+        def answered(answer: Command | GimbalError) -> None:
+            if isinstance(answer, GimbalError):
+                ok, reason = False, str(answer)
+            else:
+                ok, reason = answer.code == ResponseCode.SUCCESS, answer.remark or ""
+            self.dispatch(
+                ev.SentBack(queue, effect.epoch, effect.batch, effect.position, ok, reason)
+            )
+
+        address = self._instance.address_of(queue)
+        if address is None:
+            self._events.append(
+                ev.SentBack(
+                    queue, effect.epoch, effect.batch, effect.position, ok=False,
+                    reason=f"{queue.broker} has no address",
+                )
+            )  # fmt: skip
+            return
+        request = send_back_request(
+            group=self.group,
+            broker=queue.broker,
+            physical_offset=message.physical_offset,
+            delay_level=effect.delay_level,
+            topic=message.topic,
+            message_id=message.message_id,
+            max_reconsume_times=self._pulls.max_reconsume_times,
+        )
+        self._instance.driver.call(address, request, _SEND_BACK_TIMEOUT_S, answered)
+
+    def _commit(self, effect: fx.Commit) -> None:
+        address = self._instance.address_of(effect.queue)
+        if address is not None:
+            request = update_offset_request(self.group, effect.queue, effect.offset, oneway=True)
+            self._instance.driver.notify(address, request)
+
+    def _cancel(self, effect: fx.Cancel) -> None:
+        assert self._workers is not None
+        running = self._workers.cancel(effect.queue, effect.epoch)
+        self._events.append(ev.Cancelled(effect.queue, effect.epoch, running))
+
+    def _hand_over(self, effect: fx.HandOver) -> None:
+        queue, epoch = effect.queue, effect.epoch
+
+        def stored(result: GimbalError | None) -> None:
+            self.dispatch(ev.HandedOver(queue, epoch, "" if result is None else str(result)))
+
+        address = self._instance.address_of(queue)
+        if address is None:
+            self._events.append(ev.HandedOver(queue, epoch, f"{queue.broker} has no address"))
+            return
+        self._instance.driver.spawn(
+            hand_over(address, self.group, queue, effect.offset, force=effect.force), stored
+        )
+
+    def _announce(self, effect: fx.Announce) -> None:
+        report = effect.report
+        _log.info(
+            "group %s rebalanced (%s, %s over %d members): +%d -%d =%d",
+            report.group,
+            report.trigger.value,
+            report.strategy,
+            len(report.members),
+            len(report.acquired),
+            len(report.revoked),
+            report.kept + len(report.acquired),
+        )
+        self._announced(report)
+
+    def _warn(self, effect: fx.Warn) -> None:
+        self._instance.warn(effect.key, effect.text)
+
+    def _leave(self, _effect: fx.Leave) -> None:
+        self._instance.leave(self.group, lambda: self.dispatch(ev.Left()))
+
+    def _end(self, _effect: fx.Stopped) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._stopped()
+
+
+def _pull_event(
+    queue: MessageQueue,
+    epoch: int,
+    subscription: SubscriptionData,
+    answer: Command | GimbalError,
+) -> ev.PullAnswered | ev.PullFailed:
+    if isinstance(answer, GimbalError):
+        return ev.PullFailed(queue, epoch, None, str(answer))
+    status = _STATUS.get(answer.code)
+    if status is None:
+        return ev.PullFailed(
+            queue, epoch, answer.code, f"pull refused with code {answer.code}: {answer.remark}"
+        )
+    next_offset = parse_pull_response(answer).next_offset
+    if status is not PullStatus.FOUND:
+        return ev.PullAnswered(queue, epoch, status, next_offset)
+    messages = decode_records(answer.body, queue.broker)
+    if subscription.tags:
+        # The broker compares hashes of tags; two tags may share one.
+        messages = [message for message in messages if subscription.matches(message.tags)]
+    offsets = [message.queue_offset for message in messages]
+    return ev.PullAnswered(queue, epoch, status, next_offset, messages, offsets, len(answer.body))

@@ -1,0 +1,325 @@
+"""The threaded driver: one engine thread owns all connections and timers of a client instance.
+
+Everything the thread runs is short: parse, decide, queue bytes. User code runs elsewhere
+(`workers`). Other threads come in through `post`, which wakes the loop only when it sleeps.
+Requests made while the loop handles one round of events leave in one system call per connection.
+
+A connection that fails is opened again by the next request, but not before a pause that doubles
+with each failure in a row, so a broker that accepts and closes at once is not stormed.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gimbalmq.errors import GimbalError, StateError, TransportError
+from gimbalmq.flows.effects import Call, Flow, FlowEffect, Instant, Notify, Now, Sleep
+from gimbalmq.runtime.driver import DriverClient
+from gimbalmq.transport.nonblocking import Answered, NonBlockingConnection
+from gimbalmq.wire.command import Command
+
+__all__ = ["Engine"]
+
+_log = logging.getLogger("gimbalmq.runtime")
+
+#: How often requests are checked for their time-outs, and hence how late one may be noticed.
+_EXPIRE_EVERY_S = 0.1
+_RECONNECT_PAUSE_S = 0.1
+_RECONNECT_PAUSE_MAX_S = 5.0
+#: A connection that lived this long was good: the next failure starts with a short pause again.
+_GOOD_CONNECTION_S = 5.0
+
+
+class _Timer:
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Engine:
+    """Runs one client instance on a thread of its own."""
+
+    def __init__(self, name: str, client: DriverClient, *, connect_timeout_s: float = 3.0) -> None:
+        self._client = client
+        self._connect_timeout_s = connect_timeout_s
+        self._connections: dict[str, NonBlockingConnection] = {}
+        #: Failures in a row and the earliest next attempt, by address.
+        self._troubles: dict[str, tuple[int, float]] = {}
+        self._touched: set[NonBlockingConnection] = set()
+        self._timers: list[tuple[float, int, _Timer]] = []
+        self._timer_numbers = itertools.count()
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._awake = True
+        self._stopping = False
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._run, name=f"gimbalmq-{name}", daemon=True)
+
+    # ---- any thread --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and close every connection; waits unless called by the thread itself."""
+        self.post(self._stop_here)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something on the engine thread, soon."""
+        self._inbox.append(action)
+        if not self._awake:
+            self._awake = True
+            try:
+                self._wake_write.send(b"\x00")
+            except OSError as error:
+                raise StateError("this client is stopped: make a new one") from error
+
+    @staticmethod
+    def now() -> Instant:
+        """Read the clocks."""
+        return Instant(time.monotonic(), time.time_ns() // 1_000_000)
+
+    # ---- engine thread only ------------------------------------------------------------------
+
+    def call(self, address: str, command: Command, timeout_s: float, done: Answered) -> None:
+        """Send a request; `done` gets the answer or the error, never before this returns."""
+        try:
+            connection = self._connection(address)
+        except TransportError as error:
+            failure = error
+            self._inbox.append(lambda: done(failure))
+            return
+        connection.request(command, time.monotonic(), timeout_s, done)
+        self._touched.add(connection)
+
+    def notify(self, address: str, command: Command) -> None:
+        """Send a one-way request."""
+        try:
+            connection = self._connection(address)
+        except TransportError as error:
+            _log.debug("one-way request %s not sent: %s", command.code, error)
+            return
+        connection.notify(command)
+        self._touched.add(connection)
+
+    def call_later(self, delay_s: float, action: Callable[[], None]) -> _Timer:
+        """Run something after a while."""
+        timer = _Timer(action)
+        due = time.monotonic() + delay_s
+        heapq.heappush(self._timers, (due, next(self._timer_numbers), timer))
+        return timer
+
+    def spawn(self, flow: Flow[Any], done: Callable[[Any], None]) -> None:
+        """Run a flow; `done` gets its result, or the error it ended with."""
+        self._step(flow, done, functools.partial(next, flow))
+
+    def disconnect(self, address: str) -> None:
+        """Close the connection to an address, if there is one."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            self._lose(connection, TransportError(f"no longer using {address}", address=address))
+
+    # ---- flows -------------------------------------------------------------------------------
+
+    def _step(
+        self, flow: Flow[Any], done: Callable[[Any], None], resume: Callable[[], FlowEffect]
+    ) -> None:
+        while True:
+            try:
+                effect = resume()
+            except StopIteration as stop:
+                done(stop.value)
+                return
+            except GimbalError as error:
+                done(error)
+                return
+            match effect:
+                case Now():
+                    resume = functools.partial(flow.send, self.now())
+                case Notify():
+                    self.notify(effect.address, effect.command)
+                    resume = functools.partial(flow.send, None)
+                case Sleep():
+                    self.call_later(
+                        effect.seconds,
+                        lambda: self._step(flow, done, functools.partial(flow.send, None)),
+                    )
+                    return
+                case Call():
+                    self.call(
+                        effect.address,
+                        effect.command,
+                        effect.timeout_s,
+                        lambda answer: self._resume(flow, done, answer),
+                    )
+                    return
+
+    def _resume(
+        self, flow: Flow[Any], done: Callable[[Any], None], answer: Command | GimbalError
+    ) -> None:
+        if isinstance(answer, GimbalError):
+            self._step(flow, done, functools.partial(flow.throw, answer))
+        else:
+            self._step(flow, done, functools.partial(flow.send, answer))
+
+    # ---- connections -------------------------------------------------------------------------
+
+    def _connection(self, address: str) -> NonBlockingConnection:
+        connection = self._connections.get(address)
+        if connection is not None:
+            return connection
+        if self._stopping:
+            raise TransportError("this client is stopping", address=address)
+        now = time.monotonic()
+        failures, retry_at = self._troubles.get(address, (0, 0.0))
+        if now < retry_at:
+            raise TransportError(
+                f"{address} could not be used {failures} times in a row; trying again in "
+                f"{retry_at - now:.1f} s",
+                address=address,
+            )
+        try:
+            connection = NonBlockingConnection(address, now, self._connect_timeout_s)
+        except TransportError:
+            self._note_trouble(address, now)
+            raise
+        self._connections[address] = connection
+        self._selector.register(
+            connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection
+        )
+        return connection
+
+    def _note_trouble(self, address: str, now: float) -> None:
+        failures = self._troubles.get(address, (0, 0.0))[0]
+        pause_s = min(_RECONNECT_PAUSE_MAX_S, _RECONNECT_PAUSE_S * 2.0 ** min(failures, 16))
+        self._troubles[address] = (failures + 1, now + pause_s)
+
+    def _lose(self, connection: NonBlockingConnection, error: GimbalError) -> None:
+        if self._connections.get(connection.address) is not connection:
+            return
+        del self._connections[connection.address]
+        self._touched.discard(connection)
+        self._selector.unregister(connection.socket)
+        now = time.monotonic()
+        if connection.connected and now - connection.opened_at > _GOOD_CONNECTION_S:
+            self._troubles.pop(connection.address, None)
+        else:
+            self._note_trouble(connection.address, now)
+        connection.fail(error)
+        if not self._stopping:
+            self._client.on_disconnected(connection.address, error)
+
+    def _serve(self, connection: NonBlockingConnection, events: int) -> None:
+        try:
+            if not connection.connected:
+                if events & selectors.EVENT_WRITE:
+                    connection.finish_connect()
+                    self._client.on_connected(connection.address)
+                    self._touched.add(connection)
+                return
+            if events & selectors.EVENT_READ:
+                for request in connection.receive(time.monotonic()):
+                    response = self._client.on_request(connection.address, request)
+                    if response is not None:
+                        connection.answer(response)
+                        self._touched.add(connection)
+            if events & selectors.EVENT_WRITE:
+                self._touched.add(connection)
+        except GimbalError as error:
+            self._lose(connection, error)
+
+    def _flush_touched(self) -> None:
+        while self._touched:
+            connection = self._touched.pop()
+            if not connection.connected:
+                continue
+            try:
+                connection.flush()
+            except TransportError as error:
+                self._lose(connection, error)
+                continue
+            events = selectors.EVENT_READ
+            if connection.wants_write:
+                events |= selectors.EVENT_WRITE
+            if self._selector.get_key(connection.socket).events != events:
+                self._selector.modify(connection.socket, events, connection)
+
+    # ---- loop --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self.call_later(_EXPIRE_EVERY_S, self._expire)
+        while not self._stopping:
+            self._awake = False
+            timeout_s = 0.0 if self._inbox else self._until_next_timer()
+            ready = self._selector.select(timeout_s)
+            self._awake = True
+            for key, events in ready:
+                if key.data is None:
+                    self._wake_read.recv(4096)
+                else:
+                    self._guard(functools.partial(self._serve, key.data, events))
+            self._run_timers()
+            for _ in range(len(self._inbox)):
+                self._guard(self._inbox.popleft())
+            self._flush_touched()
+        self._close()
+
+    @staticmethod
+    def _guard(action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception:  # noqa: BLE001 - the last line of defence of a shared thread
+            # A fault in one group's code must not stop the others that share this thread.
+            _log.exception("fault in the client's engine; this is a bug, please report it")
+
+    def _until_next_timer(self) -> float:
+        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else 1.0
+
+    def _run_timers(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            if timer.action is not None:
+                self._guard(timer.action)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for connection in list(self._connections.values()):
+            try:
+                connection.expire(now)
+            except TransportError as error:
+                self._lose(connection, error)
+        self.call_later(_EXPIRE_EVERY_S, self._expire)
+
+    def _stop_here(self) -> None:
+        self._stopping = True
+
+    def _close(self) -> None:
+        error = TransportError("this client is stopped")
+        for connection in list(self._connections.values()):
+            self._lose(connection, error)
+        # Callbacks of the requests that were just failed may still be queued.
+        while self._inbox:
+            self._guard(self._inbox.popleft())
+        self._selector.close()
+        self._wake_read.close()
+        self._wake_write.close()

@@ -1,0 +1,107 @@
+"""Runs flows on the calling thread, over blocking connections.
+
+`ConnectionPool` is shared by threads; a connection is borrowed for the length of one call. The
+pool opens nothing until it is used and can be dropped after a fork, so Spark workers may hold
+one at module level.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import TypeVar
+
+from gimbalmq.errors import GimbalError, StateError
+from gimbalmq.flows.effects import Call, Flow, Instant, Notify, Now, Sleep
+from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.wire.command import Command
+
+__all__ = ["ConnectionPool", "run_inline"]
+
+_T = TypeVar("_T")
+
+
+class ConnectionPool:
+    """Idle connections by address."""
+
+    def __init__(self, *, connect_timeout_s: float = 3.0) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._lock = threading.Lock()
+        self._idle: dict[str, list[BlockingConnection]] = {}
+        self._closed = False
+
+    def call(self, address: str, command: Command, timeout_s: float) -> Command:
+        """Send a request over an idle or new connection and wait for its answer."""
+        with self._borrowed(address) as connection:
+            return connection.call(command, timeout_s)
+
+    def notify(self, address: str, command: Command) -> None:
+        """Send a one-way request."""
+        with self._borrowed(address) as connection:
+            connection.notify(command)
+
+    @contextlib.contextmanager
+    def _borrowed(self, address: str) -> Iterator[BlockingConnection]:
+        connection = self._borrow(address)
+        try:
+            yield connection
+        except BaseException:
+            # Also an interrupt: an answer may still be on its way.
+            connection.close()
+            raise
+        self._give_back(connection)
+
+    def _borrow(self, address: str) -> BlockingConnection:
+        with self._lock:
+            if self._closed:
+                raise StateError("this client is stopped: make a new one")
+            idle = self._idle.get(address, [])
+            while idle:
+                connection = idle.pop()
+                if connection.healthy():
+                    return connection
+                connection.close()
+        return BlockingConnection(address, connect_timeout_s=self._connect_timeout_s)
+
+    def _give_back(self, connection: BlockingConnection) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.setdefault(connection.address, []).append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close every idle connection; borrowed ones are closed when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, {}
+        for connections in idle.values():
+            for connection in connections:
+                connection.close()
+
+
+def run_inline(flow: Flow[_T], pool: ConnectionPool) -> _T:
+    """Run a flow to its end on this thread and return its result."""
+    try:
+        effect = next(flow)
+        while True:
+            try:
+                result: object = None
+                match effect:
+                    case Call():
+                        result = pool.call(effect.address, effect.command, effect.timeout_s)
+                    case Notify():
+                        pool.notify(effect.address, effect.command)
+                    case Now():
+                        result = Instant(time.monotonic(), time.time_ns() // 1_000_000)
+                    case Sleep():
+                        time.sleep(effect.seconds)
+            except GimbalError as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(result)
+    except StopIteration as stop:
+        value: _T = stop.value
+        return value

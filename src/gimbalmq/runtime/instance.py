@@ -1,0 +1,342 @@
+"""One client as the brokers see it: one client id, its routes, heartbeats, and who uses them.
+
+All producers and consumers of a process that share a client id share one instance, because a
+broker keeps one registration per connection. The instance keeps the routes of their topics
+fresh, heartbeats every broker that a route names, hands change notices to the group they name,
+and tells consumers when a route changed or a broker came back. A failure in one group or topic
+stays there.
+
+Single owner: everything but `call_soon` runs on the driver's side.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from gimbalmq.core.routes import RouteTable
+from gimbalmq.errors import GimbalError, StateError, TopicNotFoundError
+from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.route import MASTER_ID, TopicRoute
+from gimbalmq.runtime.driver import Driver
+from gimbalmq.wire.bodies import ConsumerData, HeartbeatData, encode_heartbeat
+from gimbalmq.wire.codes import RequestCode, ResponseCode
+from gimbalmq.wire.command import Command, response_to
+from gimbalmq.wire.headers import heartbeat_request, unregister_request
+
+__all__ = ["ClientInstance", "GroupMember", "InstanceSettings"]
+
+_log = logging.getLogger("gimbalmq.client")
+
+#: Java registers this producer group with every client; brokers expect no more of it.
+_INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
+
+
+class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Timers of an instance, with Java's names and defaults."""
+
+    poll_name_server_interval_s: float = 30.0
+    heartbeat_broker_interval_s: float = 30.0
+    mq_client_api_timeout_s: float = 3.0
+
+
+class GroupMember(Protocol):
+    """A consumer of the instance, as the instance sees it."""
+
+    group: str
+
+    def topics(self) -> Iterable[str]:
+        """The topics whose routes it needs."""
+
+    def registration(self) -> ConsumerData:
+        """What the heartbeat says of it."""
+
+    def on_route(self, route: TopicRoute) -> None:
+        """The route of one of its topics is new or changed."""
+
+    def on_notice(self) -> None:
+        """A broker says that the group's members changed."""
+
+    def on_reconnected(self) -> None:
+        """A broker has this member's registration again."""
+
+
+class ClientInstance:
+    """Shared by the producers and consumers of one client id; see the module."""
+
+    def __init__(
+        self, client_id: str, nameservers: NameServers, settings: InstanceSettings
+    ) -> None:
+        self.client_id = client_id
+        self.nameservers = nameservers
+        self.settings = settings
+        self.routes = RouteTable()
+        self._driver: Driver | None = None
+        self._members: dict[str, GroupMember] = {}
+        self._producer_groups: set[str] = set()
+        self._published: set[str] = set()
+        #: Subscription versions by topic that each address has confirmed, by group.
+        self._confirmed: dict[tuple[str, str], dict[str, int]] = {}
+        self._warned: dict[str, float] = {}
+
+    @property
+    def driver(self) -> Driver:
+        """What runs this instance."""
+        assert self._driver is not None
+        return self._driver
+
+    def attach(self, driver: Driver) -> None:
+        """Start the timers on a driver; called once, on its side."""
+        self._driver = driver
+        self._poll_routes()
+        self._beat()
+
+    # ---- users -------------------------------------------------------------------------------
+
+    def join(self, member: GroupMember, done: Callable[[GimbalError | None], None]) -> None:
+        """Add a consumer: fetch its routes, register it with every broker, then say so.
+
+        A topic without a route is waited for; only name servers that cannot be reached are an
+        error.
+        """
+        if member.group in self._members:
+            done(
+                StateError(
+                    f"group '{member.group}' is already consumed by client '{self.client_id}': "
+                    "use one consumer per group and client id"
+                )
+            )
+            return
+        self._members[member.group] = member
+        waiting = set(member.topics())
+        failure: list[GimbalError] = []
+
+        def fetched(topic: str, result: TopicRoute | GimbalError) -> None:
+            waiting.discard(topic)
+            if isinstance(result, TopicRoute):
+                self._learn(result)
+            elif not isinstance(result, TopicNotFoundError):
+                failure.append(result)
+            if waiting:
+                return
+            if failure:
+                self._members.pop(member.group, None)
+                done(failure[0])
+            else:
+                self.heartbeat(lambda: done(None))
+
+        for topic in tuple(waiting):
+            self.driver.spawn(
+                fetch_route(self.nameservers, topic, self.settings.mq_client_api_timeout_s),
+                functools.partial(fetched, topic),
+            )
+
+    def leave(self, group: str, done: Callable[[], None]) -> None:
+        """Unregister a consumer from every broker; `done` also when brokers are unreachable."""
+        self._members.pop(group, None)
+        self._unregister(
+            lambda broker: unregister_request(broker, self.client_id, consumer_group=group), done
+        )
+
+    def add_producer(self, group: str) -> None:
+        """Register a producer group with the next heartbeat."""
+        self._producer_groups.add(group)
+
+    def remove_producer(self, group: str, done: Callable[[], None]) -> None:
+        """Unregister a producer group."""
+        self._producer_groups.discard(group)
+        self._unregister(
+            lambda broker: unregister_request(broker, self.client_id, producer_group=group), done
+        )
+
+    def _unregister(self, request: Callable[[str], Command], done: Callable[[], None]) -> None:
+        self._to_brokers(request, lambda _address, _answer: None, done)
+
+    # ---- routes ------------------------------------------------------------------------------
+
+    def publish_to(self, route: TopicRoute) -> None:
+        """Keep the route of a topic that is sent to fresh, from now on."""
+        fresh = route.topic not in self._published
+        self._published.add(route.topic)
+        self._learn(route)
+        if fresh:
+            self.heartbeat()
+
+    def refresh_route(self, topic: str) -> None:
+        """Ask for one topic now."""
+        fetch = fetch_publish_route if topic in self._published else fetch_route
+        timeout_s = self.settings.mq_client_api_timeout_s
+        self.driver.spawn(
+            fetch(self.nameservers, topic, timeout_s=timeout_s),
+            functools.partial(self._refreshed, topic),
+        )
+
+    def _refreshed(self, topic: str, result: TopicRoute | GimbalError) -> None:
+        if isinstance(result, TopicRoute):
+            self._learn(result)
+        elif not isinstance(result, TopicNotFoundError):
+            self.warn(f"route {topic}", f"route of topic {topic} not refreshed: {result}")
+
+    def _learn(self, route: TopicRoute) -> None:
+        known = set(self.routes.addresses())
+        changed = self.routes.learn(route)
+        if not known.issuperset(self.routes.addresses()):
+            self.heartbeat()
+        for member in tuple(self._members.values()):
+            if changed and not route.from_template and route.topic in member.topics():
+                member.on_route(route)
+
+    def _poll_routes(self) -> None:
+        topics = {topic for member in self._members.values() for topic in member.topics()}
+        for topic in topics | self._published:
+            self.refresh_route(topic)
+        self.driver.call_later(self.settings.poll_name_server_interval_s, self._poll_routes)
+
+    def address_of(self, queue: MessageQueue) -> str | None:
+        """Where requests for a queue go: the master, or whoever is left of its broker set."""
+        brokers = self.routes.broker(queue.broker, topic=queue.topic)
+        return None if brokers is None else brokers.any_address
+
+    def member_list_addresses(self, topics: Iterable[str]) -> list[tuple[str, str]]:
+        """Brokers (name, address) to ask for members, in the order in which everyone asks.
+
+        Each broker answers from its own connections, so two members that ask different brokers
+        may see different lists; all of ours ask the first by name.
+        """
+        named = {
+            brokers.name: address
+            for topic in topics
+            if (route := self.routes.route(topic)) is not None
+            for brokers in route.brokers
+            if (address := brokers.any_address) is not None
+        }
+        return sorted(named.items())
+
+    # ---- heartbeats --------------------------------------------------------------------------
+
+    def heartbeat(self, done: Callable[[], None] | None = None) -> None:
+        """Tell every known broker who is here."""
+        body, versions = self._heartbeat_body()
+        self._to_brokers(
+            lambda broker: heartbeat_request(broker, body),
+            functools.partial(self._beaten, versions),
+            done,
+        )
+
+    def _heartbeat_body(self) -> tuple[bytes, dict[str, dict[str, int]]]:
+        registrations = [member.registration() for member in self._members.values()]
+        versions = {
+            one.group: {data.topic: data.version_ms for data in one.subscriptions}
+            for one in registrations
+        }
+        producers = sorted({_INNER_PRODUCER, *self._producer_groups})
+        data = HeartbeatData(self.client_id, tuple(registrations), tuple(producers))
+        return encode_heartbeat(data), versions
+
+    def _beaten(
+        self, versions: dict[str, dict[str, int]], address: str, answer: Command | GimbalError
+    ) -> None:
+        if isinstance(answer, GimbalError):
+            self.warn(f"heartbeat {address}", f"heartbeat to {address} failed: {answer}")
+        elif answer.code != ResponseCode.SUCCESS:
+            self.warn(f"heartbeat {address}", f"{address} refused the heartbeat: {answer.remark}")
+        else:
+            for group, topics in versions.items():
+                self._confirmed[address, group] = topics
+
+    def confirmed_version(self, address: str, group: str, topic: str) -> int:
+        """The newest subscription version that a broker knows; pulls must not be newer."""
+        return self._confirmed.get((address, group), {}).get(topic, 0)
+
+    def _beat(self) -> None:
+        self.heartbeat()
+        self.driver.call_later(self.settings.heartbeat_broker_interval_s, self._beat)
+
+    def _to_brokers(
+        self,
+        request: Callable[[str], Command],
+        answered: Callable[[str, Command | GimbalError], None],
+        done: Callable[[], None] | None,
+    ) -> None:
+        """Send a request to every broker at once; `done` when all have answered or failed."""
+        targets = {
+            address: name
+            for address, (name, broker_id) in self.routes.addresses().items()
+            # Slaves need to know consumers, which may be told to read from them, only.
+            if broker_id == MASTER_ID or self._members
+        }
+        waiting = len(targets)
+        if not waiting and done is not None:
+            done()
+
+        def one(address: str, answer: Command | GimbalError) -> None:
+            nonlocal waiting
+            waiting -= 1
+            answered(address, answer)
+            if not waiting and done is not None:
+                done()
+
+        for address, name in targets.items():
+            self.driver.call(
+                address,
+                request(name),
+                self.settings.mq_client_api_timeout_s,
+                functools.partial(one, address),
+            )
+
+    # ---- what the driver reports -------------------------------------------------------------
+
+    def on_connected(self, address: str) -> None:
+        """Register with a broker as soon as there is a connection to it."""
+        name = self.routes.addresses().get(address, ("", 0))[0]
+        if not name or not (self._members or self._producer_groups):
+            return  # a name server, or nobody to register
+        body, versions = self._heartbeat_body()
+
+        def answered(answer: Command | GimbalError) -> None:
+            self._beaten(versions, address, answer)
+            for member in tuple(self._members.values()):
+                member.on_reconnected()
+
+        self.driver.call(
+            address,
+            heartbeat_request(name, body),
+            self.settings.mq_client_api_timeout_s,
+            answered,
+        )
+
+    def on_disconnected(self, address: str, error: GimbalError) -> None:
+        """A broker forgets who was registered on a connection that is gone."""
+        for key in [key for key in self._confirmed if key[0] == address]:
+            del self._confirmed[key]
+        self.warn(f"connection {address}", f"connection to {address} lost: {error}")
+
+    def on_request(self, address: str, request: Command) -> Command | None:
+        """Answer a broker's request; change notices go to the group they name."""
+        if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            member = self._members.get(request.fields.get("consumerGroup", ""))
+            if member is not None:
+                member.on_notice()
+            return None
+        if request.is_oneway:
+            _log.debug("request %s from %s is not handled by this client", request.code, address)
+            return None
+        return response_to(
+            request,
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f" request type {request.code} not supported",
+        )
+
+    # ---- log ---------------------------------------------------------------------------------
+
+    def warn(self, key: str, text: str) -> None:
+        """Log a warning; the same key at most once in a minute."""
+        now = self.driver.now().at_s
+        if now >= self._warned.get(key, 0.0):
+            self._warned[key] = now + 60.0
+            _log.warning("%s", text)

@@ -1,0 +1,1 @@
+"""Sockets, and nothing else: addresses, and blocking connections."""

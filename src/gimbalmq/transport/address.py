@@ -1,0 +1,81 @@
+"""Addresses: `host:port` text, and the lists in which name servers are given."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from gimbalmq.errors import ConfigurationError, TransportError
+
+__all__ = ["local_ip", "parse_address", "parse_nameservers", "resolve", "split_address"]
+
+_ENVIRONMENT_NAME: Final = "NAMESRV_ADDR"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; the last colon separates, so IPv6 needs no brackets.
+
+    >>> split_address("127.0.0.1:9876"), split_address("[::1]:9876")
+    (('127.0.0.1', 9876), ('::1', 9876))
+    """
+    host, separator, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (separator and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise ConfigurationError(
+            f"'{address}' is not an address: write host:port, for example 127.0.0.1:9876"
+        )
+    return host, int(port)
+
+
+def parse_address(address: str) -> str:
+    """The address in the form that everything uses as a key; checks it."""
+    host, port = split_address(address.strip().removeprefix("http://"))
+    return f"{host}:{port}"
+
+
+def parse_nameservers(
+    nameserver: str | None, environment: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """The name servers to ask, from the argument or else from `NAMESRV_ADDR`.
+
+    >>> parse_nameservers("a:9876; b:9876")
+    ('a:9876', 'b:9876')
+    """
+    text = nameserver
+    if text is None:
+        text = (os.environ if environment is None else environment).get(_ENVIRONMENT_NAME)
+    addresses = tuple(parse_address(part) for part in (text or "").split(";") if part.strip())
+    if not addresses:
+        raise ConfigurationError(
+            "no name server is known: pass nameserver='host:9876' (several are separated by ';') "
+            f"or set the environment variable {_ENVIRONMENT_NAME}"
+        )
+    return tuple(dict.fromkeys(addresses))
+
+
+def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """The socket family and address to connect to."""
+    host, port = split_address(address)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise TransportError(
+            f"the host of {address} cannot be resolved ({error.strerror or error}): "
+            "check the name, or map it with address_map",
+            address=address,
+        ) from error
+    family, _kind, _protocol, _name, where = found[0]
+    return family, (str(where[0]), int(where[1]))
+
+
+def local_ip() -> str:
+    """This host's address as peers see it; no packet is sent. Loopback when there is no network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # A documentation address: connecting a datagram socket only looks at the routes.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

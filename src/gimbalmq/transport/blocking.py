@@ -1,0 +1,180 @@
+"""A connection for one thread that waits: write, read, parse, no hand-over to another thread.
+
+Used where one caller waits for one result (sync sends, admin calls, Spark tasks): a hand-over to
+an I/O thread would cost more than the call itself. Several requests may be in flight: `send`
+them, then `receive` answers in whatever order they come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import time
+from collections import deque
+from typing import Self
+
+from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError
+from gimbalmq.transport.address import resolve
+from gimbalmq.wire.command import FLAG_ONEWAY, Command, encode_command
+from gimbalmq.wire.connection import Connection
+
+__all__ = ["BlockingConnection"]
+
+#: One system call reads up to this much; a pull answer has up to 256 KiB.
+_READ_BYTES = 1 << 18
+#: A connection used this recently is not looked at before it is used again.
+_TRUSTED_IDLE_S = 1.0
+
+
+class BlockingConnection:
+    """One TCP connection, used by one thread at a time.
+
+    After any error the connection is closed and every later call says so: an answer that comes
+    late must never be taken for the answer to the next question.
+    """
+
+    def __init__(self, address: str, *, connect_timeout_s: float = 3.0) -> None:
+        self.address = address
+        self._protocol = Connection()
+        self._opaque = itertools.count(1)
+        self._arrived: deque[Command] = deque()
+        self._used_at = time.monotonic()
+        self._socket: socket.socket | None = _connect(address, connect_timeout_s)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection can no longer be used."""
+        return self._socket is None
+
+    def healthy(self) -> bool:
+        """Whether an idle connection can still be used, looked at only after a pause.
+
+        A broker closes connections that were idle for two minutes; sending into one would look
+        like a failed send although nothing went out.
+        """
+        if self._socket is None or time.monotonic() - self._used_at < _TRUSTED_IDLE_S:
+            return self._socket is not None
+        self._socket.settimeout(0)
+        try:
+            return bool(self._socket.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Close the socket; safe to call again."""
+        open_socket, self._socket = self._socket, None
+        if open_socket is not None:
+            open_socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def call(self, command: Command, timeout_s: float) -> Command:
+        """Send a request and wait for its answer."""
+        deadline = time.monotonic() + timeout_s
+        opaque = self.send(command, timeout_s)
+        while True:
+            answer = self.receive(deadline - time.monotonic())
+            if answer.opaque == opaque:
+                return answer
+
+    def send(self, command: Command, timeout_s: float = 3.0) -> int:
+        """Send a request without waiting; returns the number that its answer will carry."""
+        sock = self._usable()
+        command.opaque = next(self._opaque) & 0x7FFFFFFF
+        data = encode_command(command)
+        try:
+            sock.settimeout(max(timeout_s, 0.001))
+            sock.sendall(data)
+        except TimeoutError as error:
+            self.close()
+            raise CallTimeoutError(
+                f"{self.address} took no data for {timeout_s:.1f} s", address=self.address
+            ) from error
+        except OSError as error:
+            self.close()
+            raise self._broken(error) from error
+        return command.opaque
+
+    def notify(self, command: Command) -> None:
+        """Send a one-way request."""
+        command.flag |= FLAG_ONEWAY
+        self.send(command)
+
+    def receive(self, timeout_s: float) -> Command:
+        """The next answer of any request in flight."""
+        deadline = time.monotonic() + timeout_s
+        while not self._arrived:
+            self._read(deadline - time.monotonic(), timeout_s)
+        self._used_at = deadline - timeout_s
+        return self._arrived.popleft()
+
+    def _read(self, remaining_s: float, timeout_s: float) -> None:
+        sock = self._usable()
+        try:
+            if remaining_s <= 0:
+                raise TimeoutError  # noqa: TRY301 - handled as a time-out of the socket is
+            sock.settimeout(remaining_s)
+            data = sock.recv(_READ_BYTES)
+        except TimeoutError as error:
+            self.close()
+            raise CallTimeoutError(
+                f"{self.address} did not answer within {timeout_s:.1f} s", address=self.address
+            ) from error
+        except OSError as error:
+            self.close()
+            raise self._broken(error) from error
+        if not data:
+            self.close()
+            raise TransportError(
+                f"{self.address} closed the connection; it may be stopping, or not be a "
+                "RocketMQ remoting port",
+                address=self.address,
+            )
+        try:
+            received = self._protocol.receive(data)
+        except ProtocolError:
+            self.close()
+            raise
+        # Requests of the server (change notices and the like) go to registered clients only;
+        # this connection never registers.
+        self._arrived.extend(command for command in received if command.is_response)
+
+    def _usable(self) -> socket.socket:
+        if self._socket is None:
+            raise TransportError(
+                f"the connection to {self.address} is closed", address=self.address
+            )
+        return self._socket
+
+    def _broken(self, error: OSError) -> TransportError:
+        return TransportError(
+            f"the connection to {self.address} broke: {error.strerror or error}",
+            address=self.address,
+        )
+
+
+def _connect(address: str, timeout_s: float) -> socket.socket:
+    family, where = resolve(address)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    with contextlib.ExitStack() as undo:
+        undo.callback(sock.close)
+        try:
+            sock.settimeout(timeout_s)
+            sock.connect(where)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            reason = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
+            raise TransportError(
+                f"cannot connect to {address}: {reason}; is it running, and is the address "
+                "reachable from here?",
+                address=address,
+            ) from error
+        undo.pop_all()
+    return sock
