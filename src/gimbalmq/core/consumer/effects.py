@@ -14,14 +14,18 @@ from gimbalmq.model.queue import MessageQueue
 
 __all__ = [
     "Announce",
+    "Bury",
     "Cancel",
     "Commit",
+    "ConfirmGone",
     "Consume",
     "Effect",
     "FindOffset",
     "HandOver",
     "Leave",
     "ListMembers",
+    "Lock",
+    "Permit",
     "Pull",
     "RebalanceReport",
     "RefreshRoute",
@@ -29,6 +33,8 @@ __all__ = [
     "SendBack",
     "SetTimer",
     "Stopped",
+    "TakeOver",
+    "Unlock",
     "Warn",
 ]
 
@@ -81,14 +87,69 @@ class Pull(msgspec.Struct, frozen=True):
     commit_offset: int
 
 
+class Permit:
+    """Until when listeners may start messages of a queue; shared with the threads that run them.
+
+    A queue that is locked is consumed only while the lock is sure to hold. The machine moves the
+    end; whoever is about to start a message looks at it.
+    """
+
+    __slots__ = ("valid_until",)
+
+    def __init__(self, valid_until: float) -> None:
+        self.valid_until = valid_until
+
+
 class Consume(msgspec.Struct, frozen=True):
-    """Give positions [first, until) of a batch to listeners; answered by `Consumed` events."""
+    """Give positions [first, until) of a batch to listeners; answered by `Consumed` events.
+
+    With `ordered`, one worker takes them one after the other and stops at the first that fails;
+    then there is one answer, and no other run of the queue before it. With a `permit`, no message
+    is started after its end.
+    """
 
     queue: MessageQueue
     epoch: int
     batch: Batch
     first: int
     until: int
+    ordered: bool = False
+    permit: Permit | None = None
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """Move a message of an ordered queue to the dead letters; answered by `SentBack`."""
+
+    queue: MessageQueue
+    epoch: int
+    batch: Batch
+    position: int
+
+
+class Lock(msgspec.Struct, frozen=True):
+    """Ask each queue's broker for its lock, or renew it; answered by a `LockAnswered` per broker."""
+
+    asked: tuple[tuple[MessageQueue, int], ...]
+
+
+class Unlock(msgspec.Struct, frozen=True):
+    """Give a queue's lock back; answered by `Unlocked`."""
+
+    queue: MessageQueue
+    epoch: int
+
+
+class ConfirmGone(msgspec.Struct, frozen=True):
+    """Ask every broker whether it still lists one of these; answered by `GoneConfirmed`."""
+
+    members: frozenset[str]
+
+
+class TakeOver(msgspec.Struct, frozen=True):
+    """Unlock queues in the name of members that are gone; answered by `TakenOver`."""
+
+    queues: tuple[MessageQueue, ...]
+    members: frozenset[str]
 
 
 class SendBack(msgspec.Struct, frozen=True):
@@ -171,6 +232,11 @@ Effect = (
     | Pull
     | Consume
     | SendBack
+    | Bury
+    | Lock
+    | Unlock
+    | ConfirmGone
+    | TakeOver
     | Commit
     | Cancel
     | HandOver

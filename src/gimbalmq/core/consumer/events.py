@@ -21,10 +21,13 @@ __all__ = [
     "Cancelled",
     "Consumed",
     "Event",
+    "GoneConfirmed",
     "HandedOver",
     "Left",
+    "LockAnswered",
     "MembersListed",
     "OffsetFound",
+    "OffsetsReset",
     "Paused",
     "PullAnswered",
     "PullFailed",
@@ -33,9 +36,13 @@ __all__ = [
     "SentBack",
     "Started",
     "StopRequested",
+    "Subscribed",
+    "TakenOver",
     "TimerFired",
     "TimerName",
     "Trigger",
+    "Unlocked",
+    "Unsubscribed",
     "Woken",
 ]
 
@@ -73,6 +80,10 @@ class TimerName(enum.Enum):
     PULL = "pull"
     REDELIVER = "redeliver"
     DRAIN = "drain"
+    LOCK = "lock"
+    RENEW_LOCKS = "renew locks"
+    TAKE_OVER = "take over"
+    CONTINUE = "continue"
 
 
 class TimerFired(msgspec.Struct, frozen=True):
@@ -134,10 +145,16 @@ class PullFailed(msgspec.Struct, frozen=True):
 
 
 class Consumed(msgspec.Struct, frozen=True):
-    """Listeners ran over positions [first, until) of a batch.
+    """A worker gives back positions [first, until) of a batch; listeners ran up to `reached`.
 
-    `failures` holds (position, delay level) of the messages to deliver again later; a negative
-    level means dead letter, 0 lets the broker choose.
+    `reached` is None when that is all of them; what was not reached was not started, because the
+    permit ended, or, in an ordered queue, because the message at `reached` stopped the run:
+    `suspend_s` is the pause that it asks for, `buried` gives it up.
+
+    `failures` holds (position, delay level) of messages to deliver again later; a negative level
+    means dead letter, 0 lets the broker choose. `uncommitted_from` is where, in an ordered queue
+    without automatic commit, the messages begin that were processed but not committed;
+    `rolled_back` asks for all of those again.
     """
 
     queue: MessageQueue
@@ -146,6 +163,11 @@ class Consumed(msgspec.Struct, frozen=True):
     first: int
     until: int
     failures: tuple[tuple[int, int], ...] = ()
+    reached: int | None = None
+    suspend_s: float | None = None
+    buried: bool = False
+    uncommitted_from: int | None = None
+    rolled_back: bool = False
 
 
 class SentBack(msgspec.Struct, frozen=True):
@@ -157,6 +179,37 @@ class SentBack(msgspec.Struct, frozen=True):
     position: int
     ok: bool
     reason: str = ""
+
+
+class LockAnswered(msgspec.Struct, frozen=True):
+    """Answer to `Lock` by one broker; `granted` is None when it gave no answer, see `reason`.
+
+    `sent_at` is when the request left: a lock counts from then, not from when the answer came.
+    """
+
+    asked: tuple[tuple[MessageQueue, int], ...]
+    granted: frozenset[MessageQueue] | None
+    sent_at: float
+    reason: str = ""
+
+
+class Unlocked(msgspec.Struct, frozen=True):
+    """Answer to `Unlock`, also when the broker could not be reached."""
+
+    queue: MessageQueue
+    epoch: int
+
+
+class TakenOver(msgspec.Struct, frozen=True):
+    """Answer to `TakeOver`: the locks of the dead are off these queues, as far as possible."""
+
+    queues: tuple[MessageQueue, ...]
+
+
+class GoneConfirmed(msgspec.Struct, frozen=True):
+    """Answer to `ConfirmGone`: the members that no broker lists any more."""
+
+    members: frozenset[str]
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -187,6 +240,24 @@ class Resumed(msgspec.Struct, frozen=True):
     queues: frozenset[MessageQueue] | None
 
 
+class Subscribed(msgspec.Struct, frozen=True):
+    """The user subscribed to one more topic while running."""
+
+    topic: str
+
+
+class Unsubscribed(msgspec.Struct, frozen=True):
+    """The user no longer wants a topic: its queues are released."""
+
+    topic: str
+
+
+class OffsetsReset(msgspec.Struct, frozen=True):
+    """An operator moved the group's offsets; held queues start over there."""
+
+    offsets: dict[MessageQueue, int]
+
+
 class Left(msgspec.Struct, frozen=True):
     """The brokers were told that this member is gone (or could not be reached)."""
 
@@ -205,7 +276,14 @@ Event = (
     | SentBack
     | Cancelled
     | HandedOver
+    | LockAnswered
+    | Unlocked
+    | GoneConfirmed
+    | TakenOver
     | Paused
     | Resumed
+    | Subscribed
+    | Unsubscribed
+    | OffsetsReset
     | Left
 )

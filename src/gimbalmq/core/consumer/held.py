@@ -1,9 +1,9 @@
 """One queue in the hands of this member: its life from acquisition to release.
 
-    (acquire) ──> LOCATING ──offset──> READY ⇄ PULLING
-                     │                   │ ⇅
-                     │                   │ HELD_BACK | WAITING | PAUSED
-                     └──── revoke ───────┴──> DRAINING ──drained or deadline──> HANDING_OVER ──> gone
+    acquire ─> [LOCKING ─>] LOCATING ─offset─> PULLING ⇄ HELD_BACK | WAITING | PAUSED
+                  │             │                        │
+                  └── revoke ───┴────────────────────────┴─> DRAINING ─> HANDING_OVER
+                                                                  [─> UNLOCKING] ─> gone
 
 A queue that drains is no longer part of the assignment: nothing new starts, but what runs may
 finish, and its offset is stored before the queue is let go.
@@ -12,7 +12,9 @@ finish, and its offset is stored before the queue is let go.
 from __future__ import annotations
 
 import enum
+from collections import deque
 
+from gimbalmq.core.consumer.effects import Permit
 from gimbalmq.core.process_queue import Batch, ProcessQueue
 from gimbalmq.model.queue import MessageQueue
 
@@ -22,6 +24,7 @@ __all__ = ["HeldQueue", "HeldState"]
 class HeldState(enum.Enum):
     """Where a held queue stands."""
 
+    LOCKING = "waiting for its lock"
     LOCATING = "finding the offset to start at"
     PULLING = "pull in flight"
     HELD_BACK = "flow control"
@@ -29,21 +32,33 @@ class HeldState(enum.Enum):
     PAUSED = "paused by the user"
     DRAINING = "given up, listeners finish"
     HANDING_OVER = "given up, offset is being stored"
+    UNLOCKING = "given up, lock is being given back"
+
+
+_RELEASED = frozenset({HeldState.DRAINING, HeldState.HANDING_OVER, HeldState.UNLOCKING})
 
 
 class HeldQueue:
     """The state of one acquisition; `epoch` tells it from earlier ones of the same queue."""
 
     __slots__ = (
+        "attempts",
+        "busy",
         "epoch",
         "failed_pulls",
         "last_pull_at",
+        "lock_refused",
+        "overdue",
+        "permit",
         "process",
         "queue",
         "redeliver",
         "reset_offset",
         "running",
         "state",
+        "suspended",
+        "uncommitted",
+        "waiting",
     )
 
     def __init__(self, queue: MessageQueue, epoch: int, now: float) -> None:
@@ -53,18 +68,35 @@ class HeldQueue:
         #: None until the start offset is known.
         self.process: ProcessQueue | None = None
         self.last_pull_at = now
+        self.failed_pulls = 0
         #: Messages in listeners; known only while draining.
         self.running = 0
-        #: Offset to store instead of the progress, after the broker moved it (code 21).
+        #: Offset to store instead of the progress, after a reset.
         self.reset_offset: int | None = None
         #: Messages to deliver again locally, because sending them back failed.
         self.redeliver: list[tuple[Batch, int]] = []
-        self.failed_pulls = 0
+        #: Set while the queue's lock is needed: until when listeners may start messages.
+        self.permit: Permit | None = None
+        #: Another member holds the lock.
+        self.lock_refused = False
+        #: Listeners outlived the drain time: the lock must not be given back.
+        self.overdue = False
+        #: Runs that are not with a worker: all but the first of an ordered queue, and what a
+        #: permit that ended kept from starting.
+        self.waiting: deque[tuple[Batch, int, int]] = deque()
+        #: An ordered run is with a worker.
+        self.busy = False
+        #: An ordered message asked for a pause.
+        self.suspended = False
+        #: Processed, but neither committed nor rolled back by the listener yet.
+        self.uncommitted: list[tuple[Batch, int, int]] = []
+        #: How often the message at an offset of an ordered queue has failed.
+        self.attempts: dict[int, int] = {}
 
     @property
     def released(self) -> bool:
         """Whether the queue is on its way out."""
-        return self.state in {HeldState.DRAINING, HeldState.HANDING_OVER}
+        return self.state in _RELEASED
 
     @property
     def owned(self) -> bool:

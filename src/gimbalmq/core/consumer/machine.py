@@ -2,76 +2,52 @@
 
 Theory of operation. `handle(event, now)` is the only way in; it changes the state and returns
 effects, in order. One owner calls it, so there are no locks; time comes in as an argument, so a
-run can be replayed. Two halves:
+run can be replayed. The parts:
 
-* `PassPlanner` decides when to ask for the member list and turns it into a target (ownership);
-* this class carries the target out: it acquires (find the offset, then pull), revokes (cancel
-  what waits, let listeners finish, store the offset, let go) and runs the pull loop of each held
-  queue, exactly one pull in flight each.
+* `PassPlanner` decides when to ask for the member list and turns it into targets (ownership);
+* this class carries a target out: it acquires (lock if need be, find the offset, then pull) and
+  revokes (cancel what waits, let listeners finish, store the offset, unlock, let go);
+* `LockKeeper` asks for, renews and takes over queue locks;
+* `PullLoop` runs the pull loop of each held queue, `Delivery` what listeners do with it.
 
 Invariants (checked by `validate`): a queue is held once; an answer with an old epoch changes
 nothing; a queue that is on its way out is never pulled; the committed offset never passes an
-unfinished message.
+unfinished message; no message of a locked queue starts after its permit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from gimbalmq.core.allocation import Strategy
+from gimbalmq.core.consumer import events as ev
+from gimbalmq.core.consumer.context import Context
+from gimbalmq.core.consumer.delivery import Delivery
 from gimbalmq.core.consumer.effects import (
     Announce,
     Cancel,
     Commit,
-    Consume,
     Effect,
     FindOffset,
     HandOver,
     Leave,
-    Pull,
     RebalanceReport,
     RenewHeartbeat,
-    SendBack,
-    SetTimer,
     Stopped,
-    Warn,
+    Unlock,
 )
-from gimbalmq.core.consumer.events import (
-    Cancelled,
-    Consumed,
-    Event,
-    HandedOver,
-    Left,
-    MembersListed,
-    OffsetFound,
-    Paused,
-    PullAnswered,
-    PullFailed,
-    Resumed,
-    RouteLearned,
-    SentBack,
-    Started,
-    StopRequested,
-    TimerFired,
-    TimerName,
-    Trigger,
-    Woken,
-)
+from gimbalmq.core.consumer.events import TimerName, Trigger
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.consumer.locks import LockKeeper
 from gimbalmq.core.consumer.passes import PassPlanner, Target
+from gimbalmq.core.consumer.pulling import PullLoop
 from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.core.flow_control import held_back
 from gimbalmq.core.process_queue import ProcessQueue
 from gimbalmq.core.rebalance import HeldView, plan_rebalance
-from gimbalmq.model.message import PullStatus
-from gimbalmq.model.queue import MessageQueue, sorted_queues
+from gimbalmq.model.queue import MessageQueue
 
 __all__ = ["ConsumerMachine"]
-
-_FLOW_CONTROL: Final = 215
-#: The broker does not know our subscription (24), or an older one (25): heartbeat, then retry.
-_SUBSCRIPTION_UNKNOWN: Final = frozenset({24, 25})
 
 
 class ConsumerMachine:
@@ -81,42 +57,55 @@ class ConsumerMachine:
         self, settings: ConsumerSettings, strategy: Strategy, topics: Iterable[str]
     ) -> None:
         self.settings = settings
-        self.held: dict[MessageQueue, HeldQueue] = {}
         self.passes = PassPlanner(settings, strategy, topics)
-        self._epoch = 0
-        self._paused: set[MessageQueue] = set()
-        self._all_paused = False
-        self._drain_s = settings.release_drain_s
-        self._stopping = False
+        self._context = Context(settings)
+        self._delivery = Delivery(self._context, progressed=self._progressed)
+        self._pulls = PullLoop(
+            self._context, arrived=self._delivery.arrived, moved=self._offset_moved
+        )
+        self._locks = LockKeeper(
+            self._context, secured=self._delivery.start_waiting, lost=self._lock_lost
+        )
         self._left = False
-        self._out: list[Effect] = []
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
-            Started: self._on_started,
-            StopRequested: self._on_stop_requested,
-            TimerFired: self._on_timer,
-            Woken: self._on_woken,
-            RouteLearned: self._on_route,
-            MembersListed: self._on_members,
-            OffsetFound: self._on_offset,
-            PullAnswered: self._on_pull_answered,
-            PullFailed: self._on_pull_failed,
-            Consumed: self._on_consumed,
-            SentBack: self._on_sent_back,
-            Cancelled: self._on_cancelled,
-            HandedOver: self._on_handed_over,
-            Paused: self._on_paused,
-            Resumed: self._on_resumed,
-            Left: self._on_left,
+            ev.PullAnswered: self._pulls.answered,
+            ev.PullFailed: lambda event, _now: self._pulls.failed(event),
+            ev.Consumed: self._on_consumed,
+            ev.SentBack: self._on_sent_back,
+            ev.TimerFired: self._on_timer,
+            ev.Started: self._on_started,
+            ev.StopRequested: self._on_stop_requested,
+            ev.Woken: self._on_woken,
+            ev.RouteLearned: self._on_route,
+            ev.MembersListed: self._on_members,
+            ev.OffsetFound: self._on_offset,
+            ev.LockAnswered: self._locks.answered,
+            ev.Unlocked: self._on_unlocked,
+            ev.GoneConfirmed: self._locks.gone_confirmed,
+            ev.TakenOver: lambda event, _now: self._locks.taken_over(event),
+            ev.Cancelled: self._on_cancelled,
+            ev.HandedOver: self._on_handed_over,
+            ev.Paused: lambda event, _now: self._pulls.pause(event.queues),
+            ev.Resumed: lambda event, now: self._pulls.resume(event.queues, now),
+            ev.Subscribed: self._on_subscribed,
+            ev.Unsubscribed: self._on_unsubscribed,
+            ev.OffsetsReset: self._on_offsets_reset,
+            ev.Left: self._on_left,
         }
 
     # ---- entry -------------------------------------------------------------------------------
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
+    def handle(self, event: ev.Event, now: float) -> list[Effect]:
         """Take one event in; returns what has to be done, in order."""
         if not self._left:
             self._handlers[type(event)](event, now)
-        effects, self._out = self._out, []
+        effects, self._context.out = self._context.out, []
         return effects
+
+    @property
+    def held(self) -> dict[MessageQueue, HeldQueue]:
+        """Every queue in hand, those on their way in or out included."""
+        return self._context.held
 
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now."""
@@ -128,93 +117,115 @@ class ConsumerMachine:
         assert len(set(epochs)) == len(epochs)
         for queue, held in self.held.items():
             assert held.queue == queue
-            assert held.process is not None or held.state is HeldState.LOCATING
+            assert (held.process is None) == (
+                held.state in {HeldState.LOCKING, HeldState.LOCATING, HeldState.UNLOCKING}
+            ) or held.state is HeldState.UNLOCKING
+            assert (held.permit is not None) == self.settings.locking
             if held.process is not None:
                 assert held.process.commit_offset <= held.process.next_offset
                 assert held.process.cached_count >= 0
 
     # ---- life --------------------------------------------------------------------------------
 
-    def _on_started(self, _event: Started, now: float) -> None:
-        interval = self.settings.persist_consumer_offset_interval_s
-        self._out.append(SetTimer(TimerName.COMMIT, interval))
-        self._out += self.passes.request(Trigger.START, now)
+    def _on_started(self, _event: ev.Started, now: float) -> None:
+        self._context.set_timer(TimerName.COMMIT, self.settings.persist_consumer_offset_interval_s)
+        if self.settings.locking:
+            self._context.set_timer(TimerName.RENEW_LOCKS, self.settings.lock_renew_s)
+        self._request_pass(Trigger.START, now)
 
-    def _on_stop_requested(self, event: StopRequested, now: float) -> None:
-        if self._stopping:
+    def _on_stop_requested(self, event: ev.StopRequested, now: float) -> None:
+        if self._context.stopping:
             return
-        self._stopping = True
-        self._drain_s = event.drain_s
+        self._context.stopping = True
+        self._context.drain_s = event.drain_s
         self.passes.stop()
         for held in list(self.held.values()):
             self._release(held, now)
         self._leave_when_empty()
 
     def _leave_when_empty(self) -> None:
-        if self._stopping and not self.held:
-            self._out.append(Leave())
+        if self._context.stopping and not self.held:
+            self._context.out.append(Leave())
 
-    def _on_left(self, _event: Left, _now: float) -> None:
+    def _on_left(self, _event: ev.Left, _now: float) -> None:
         self._left = True
-        self._out.append(Stopped())
+        self._context.out.append(Stopped())
 
-    def _on_timer(self, event: TimerFired, now: float) -> None:
+    def _on_timer(self, event: ev.TimerFired, now: float) -> None:
         match event.name:
             case TimerName.REBALANCE:
-                self._out += self.passes.request(Trigger.TIMER, now)
+                self._request_pass(Trigger.TIMER, now)
             case TimerName.NEXT_PASS:
-                self._out += self.passes.due(now)
+                self._context.out += self.passes.due(now)
             case TimerName.COMMIT:
                 self._commit_all()
-            case TimerName.PULL | TimerName.REDELIVER | TimerName.DRAIN:
-                held = self._current(event.queue, event.epoch)
+            case TimerName.RENEW_LOCKS:
+                self._locks.renew()
+            case TimerName.TAKE_OVER:
+                self._locks.take_over_due(now)
+            case _:
+                held = self._context.current(event.queue, event.epoch)
                 if held is not None:
                     self._on_queue_timer(event.name, held, now)
 
     def _on_queue_timer(self, name: TimerName, held: HeldQueue, now: float) -> None:
-        if name is TimerName.PULL and held.state is HeldState.WAITING:
-            self._pull(held, now)
-        elif name is TimerName.REDELIVER and not held.released:
-            again, held.redeliver = held.redeliver, []
-            self._out += (
-                Consume(held.queue, held.epoch, batch, position, position + 1)
-                for batch, position in again
-            )
-        elif name is TimerName.DRAIN and held.state is HeldState.DRAINING:
-            self._out.append(
-                Warn(
-                    f"drain {held.queue.path}",
-                    f"{held.queue.path}: {held.running} messages still in listeners after "
-                    f"{self._drain_s:g} s; the queue is handed over and they will be delivered "
-                    "again to its next owner",
-                )
-            )
-            self._hand_over(held)
+        match name:
+            case TimerName.PULL:
+                self._pulls.retry(held, now)
+            case TimerName.LOCK:
+                self._locks.retry(held)
+            case TimerName.REDELIVER:
+                self._delivery.redeliver(held, now)
+            case TimerName.CONTINUE:
+                self._delivery.go_on(held, now)
+            case TimerName.DRAIN:
+                if held.state is HeldState.DRAINING:
+                    self._drain_overdue(held)
+            case _:  # the other timers belong to no queue
+                raise AssertionError(name)
 
     def _commit_all(self) -> None:
         # Also when unchanged, as Java does: it repairs an offset that a late commit of an
         # earlier owner moved back.
         for held in self.held.values():
             if held.owned and held.process is not None:
-                self._out.append(Commit(held.queue, held.process.commit_offset))
-        if not self._stopping:
-            interval = self.settings.persist_consumer_offset_interval_s
-            self._out.append(SetTimer(TimerName.COMMIT, interval))
+                self._context.out.append(Commit(held.queue, held.process.commit_offset))
+        self._context.set_timer(TimerName.COMMIT, self.settings.persist_consumer_offset_interval_s)
 
     # ---- ownership ---------------------------------------------------------------------------
 
-    def _on_woken(self, event: Woken, now: float) -> None:
-        self._out += self.passes.request(event.trigger, now)
+    def _request_pass(self, trigger: Trigger, now: float) -> None:
+        self._context.out += self.passes.request(trigger, now)
+        if self.settings.broadcasting:
+            # Every member owns everything: no list of members is needed, or asked for.
+            self._on_members(ev.MembersListed((self.settings.client_id,)), now)
 
-    def _on_route(self, event: RouteLearned, now: float) -> None:
-        self._out += self.passes.learn_route(event.topic, event.queues, now)
+    def _on_woken(self, event: ev.Woken, now: float) -> None:
+        self._request_pass(event.trigger, now)
 
-    def _on_members(self, event: MembersListed, now: float) -> None:
+    def _on_route(self, event: ev.RouteLearned, now: float) -> None:
+        self._context.out += self.passes.learn_route(event.topic, event.queues, now)
+
+    def _on_subscribed(self, event: ev.Subscribed, now: float) -> None:
+        self.passes.add_topic(event.topic)
+        self._context.out.append(RenewHeartbeat((event.topic,)))
+        self._request_pass(Trigger.SUBSCRIPTION, now)
+
+    def _on_unsubscribed(self, event: ev.Unsubscribed, now: float) -> None:
+        self.passes.remove_topic(event.topic)
+        self._context.out.append(RenewHeartbeat())
+        for queue, held in list(self.held.items()):
+            if queue.topic == event.topic:
+                self._release(held, now)
+
+    def _on_members(self, event: ev.MembersListed, now: float) -> None:
+        if event.members is not None and self.settings.locking:
+            self._locks.members_listed(event.members, now)
         targets, effects = self.passes.members_listed(event, now)
         changed = [target.topic for target in targets if self._apply(target, now)]
         if changed:
-            self._out.append(RenewHeartbeat(tuple(changed)))
-        self._out += effects
+            self._context.out.append(RenewHeartbeat(tuple(changed)))
+        self._context.out += effects
 
     def _apply(self, target: Target, now: float) -> bool:
         """Move from what is held of one topic to the target; True when something changed."""
@@ -231,11 +242,10 @@ class ConsumerMachine:
             self._release(self.held[step.queue], now)
         # A queue that is still being let go is taken again once that is done.
         acquired = [step for step in plan.acquire if step.queue not in self.held]
-        for step in acquired:
-            self._acquire(step.queue, now)
+        self._acquire([step.queue for step in acquired], now)
         if not (revoked or acquired):
             return False
-        self._out.append(
+        self._context.out.append(
             Announce(
                 RebalanceReport(
                     group=self.settings.group,
@@ -257,50 +267,93 @@ class ConsumerMachine:
         # by slow listeners or paused by the user is not lost.
         return held.last_pull_at if held.state is HeldState.PULLING else now
 
-    def _acquire(self, queue: MessageQueue, now: float) -> None:
-        self._epoch += 1
-        held = HeldQueue(queue, self._epoch, now)
-        self.held[queue] = held
-        self._out.append(FindOffset(queue, held.epoch))
+    def _acquire(self, queues: list[MessageQueue], now: float) -> None:
+        fresh = [self._context.hold(queue, now) for queue in queues]
+        if self.settings.locking:
+            self._locks.acquire(fresh)
+        else:
+            self._context.out += (FindOffset(held.queue, held.epoch) for held in fresh)
 
-    def _on_offset(self, event: OffsetFound, now: float) -> None:
-        held = self._current(event.queue, event.epoch)
-        if held is None or held.process is not None:
+    def _on_offset(self, event: ev.OffsetFound, now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
+        if held is None or held.state is not HeldState.LOCATING:
             return
         if event.offset is None or event.offset < 0:
-            # Never map an error to an offset: the queue stays unowned until the next pass.
-            del self.held[event.queue]
+            # Never map an error to an offset: the queue stays unowned until the next pass, and
+            # its lock is given back so that somebody else may have better luck.
             why = event.reason or f"offset {event.offset}"
-            self._out.append(
-                Warn(
-                    f"offset {event.queue.path}",
-                    f"{event.queue.path}: no start offset ({why}); trying again",
-                )
+            self._context.warn(
+                f"offset {event.queue.path}",
+                f"{event.queue.path}: no start offset ({why}); trying again",
             )
-            self._out += self.passes.retry(Trigger.RETRY, now)
+            self._let_go(held, now)
+            self._context.out += self.passes.retry(Trigger.RETRY, now)
             return
         held.process = ProcessQueue(event.offset)
         self.passes.settled(event.queue)
-        self._pull(held, now)
+        self._pulls.pull(held, now)
+
+    def _progressed(self, held: HeldQueue, now: float) -> None:
+        self._pulls.progressed(held, now)
+
+    def _offset_moved(self, held: HeldQueue, offset: int, now: float) -> None:
+        held.reset_offset = offset
+        self._release(held, now)
+
+    def _lock_lost(self, held: HeldQueue, now: float) -> None:
+        self._context.warn(
+            f"lock {held.queue.path}",
+            f"{held.queue.path}: another member has taken its lock; giving the queue up",
+        )
+        self._release(held, now)
+
+    def _on_offsets_reset(self, event: ev.OffsetsReset, now: float) -> None:
+        for queue, offset in event.offsets.items():
+            held = self.held.get(queue)
+            if held is not None and held.process is not None:
+                self._offset_moved(held, offset, now)
+
+    # ---- release -----------------------------------------------------------------------------
 
     def _release(self, held: HeldQueue, now: float) -> None:
         if held.released:
             return
+        if held.permit is not None:
+            held.permit.valid_until = 0.0
         if held.process is None:
-            self._remove(held, now)
+            self._let_go(held, now)
             return
         held.state = HeldState.DRAINING
-        self._out.append(Cancel(held.queue, held.epoch))
+        self._context.out.append(Cancel(held.queue, held.epoch))
 
-    def _on_cancelled(self, event: Cancelled, _now: float) -> None:
-        held = self._current(event.queue, event.epoch)
+    def _on_cancelled(self, event: ev.Cancelled, _now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
         if held is None or held.state is not HeldState.DRAINING:
             return
         held.running = event.running
         if not held.running:
             self._hand_over(held)
         else:
-            self._out.append(SetTimer(TimerName.DRAIN, self._drain_s, held.queue, held.epoch))
+            self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
+
+    def _drain_overdue(self, held: HeldQueue) -> None:
+        late = (
+            f"{held.queue.path}: {held.running} messages still in listeners "
+            f"after {self._context.drain_s:g} s"
+        )
+        if held.permit is not None and not self._context.stopping:
+            # Handing it over would let the next owner start beside the running listener.
+            self._context.warn(
+                f"drain {held.queue.path}", f"{late}; its next owner waits until they end"
+            )
+            self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
+            return
+        held.overdue = True
+        self._context.warn(
+            f"drain {held.queue.path}",
+            f"{late}; the queue is handed over and they will be delivered again to its next owner",
+        )
+        self._hand_over(held)
 
     def _hand_over(self, held: HeldQueue) -> None:
         assert held.process is not None
@@ -309,152 +362,54 @@ class ConsumerMachine:
             offset, force = held.reset_offset, True
         else:
             offset, force = held.process.commit_offset, False
-        self._out.append(HandOver(held.queue, held.epoch, offset, force))
+        self._context.out.append(HandOver(held.queue, held.epoch, offset, force))
 
-    def _on_handed_over(self, event: HandedOver, now: float) -> None:
-        held = self._current(event.queue, event.epoch)
-        if held is None:
+    def _on_handed_over(self, event: ev.HandedOver, now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
+        if held is None or held.state is not HeldState.HANDING_OVER:
             return
         if event.reason:
-            self._out.append(
-                Warn(
-                    f"hand-over {event.queue.path}",
-                    f"{event.queue.path}: last offset could not be stored ({event.reason}); "
-                    "its next owner reads some messages again",
-                )
+            self._context.warn(
+                f"hand-over {event.queue.path}",
+                f"{event.queue.path}: last offset could not be stored ({event.reason}); "
+                "its next owner reads some messages again",
             )
-        self._remove(held, now)
+        self._let_go(held, now)
+
+    def _let_go(self, held: HeldQueue, now: float) -> None:
+        """Give the lock back, if there is one; with a listener still running it must expire."""
+        if held.permit is None or held.overdue:
+            self._remove(held, now)
+        else:
+            held.state = HeldState.UNLOCKING
+            self._context.out.append(Unlock(held.queue, held.epoch))
+
+    def _on_unlocked(self, event: ev.Unlocked, now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
+        if held is not None and held.state is HeldState.UNLOCKING:
+            self._remove(held, now)
 
     def _remove(self, held: HeldQueue, now: float) -> None:
         del self.held[held.queue]
-        if self._stopping:
+        if self._context.stopping:
             self._leave_when_empty()
-        elif held.released and self.passes.wants(held.queue):
-            self._out += self.passes.request(Trigger.RELEASE, now)
+        elif held.process is not None and self.passes.wants(held.queue):
+            self._request_pass(Trigger.RELEASE, now)
 
-    def _current(self, queue: MessageQueue | None, epoch: int) -> HeldQueue | None:
-        held = None if queue is None else self.held.get(queue)
-        return held if held is not None and held.epoch == epoch else None
+    # ---- results -----------------------------------------------------------------------------
 
-    # ---- pull loop ---------------------------------------------------------------------------
-
-    def _pull(self, held: HeldQueue, now: float) -> None:
-        assert held.process is not None
-        assert not held.released
-        if self._all_paused or held.queue in self._paused:
-            held.state = HeldState.PAUSED
-        elif held_back(held.process, self.settings.limits) is not None:
-            held.state = HeldState.HELD_BACK
-        else:
-            held.state = HeldState.PULLING
-            held.last_pull_at = now
-            process = held.process
-            self._out.append(
-                Pull(held.queue, held.epoch, process.next_offset, process.commit_offset)
-            )
-
-    def _on_pull_answered(self, event: PullAnswered, now: float) -> None:
-        held = self._current(event.queue, event.epoch)
-        if held is None or held.state is not HeldState.PULLING:
-            return
-        assert held.process is not None
-        held.failed_pulls = 0
-        if event.status is PullStatus.OFFSET_ILLEGAL:
-            # The offset is outside what the broker stores, or an operator reset it: store the
-            # one that the broker names and start over there.
-            held.reset_offset = event.next_offset
-            self._release(held, now)
-            return
-        if event.messages:
-            batch = held.process.put(
-                event.messages,
-                event.offsets,
-                body_bytes=event.body_bytes,
-                next_offset=event.next_offset,
-            )
-            self._out.append(Consume(held.queue, held.epoch, batch, 0, len(event.messages)))
-        else:
-            held.process.advance(event.next_offset)
-        self._pull(held, now)
-
-    def _on_pull_failed(self, event: PullFailed, _now: float) -> None:
-        held = self._current(event.queue, event.epoch)
-        if held is None or held.state is not HeldState.PULLING:
-            return
-        held.state = HeldState.WAITING
-        held.failed_pulls += 1
-        delay_s = self.settings.pull_retry_s
-        if event.code == _FLOW_CONTROL:
-            delay_s = self.settings.pull_retry_busy_s
-        elif event.code in _SUBSCRIPTION_UNKNOWN:
-            self._out.append(RenewHeartbeat())
-            delay_s = min(delay_s, 0.05 * 2**held.failed_pulls)
-        else:
-            self._out.append(
-                Warn(f"pull {event.queue.path}", f"{event.queue.path}: {event.reason}")
-            )
-        self._out.append(SetTimer(TimerName.PULL, delay_s, held.queue, held.epoch))
-
-    def _on_consumed(self, event: Consumed, now: float) -> None:
-        held = self._current(event.queue, event.epoch)
+    def _on_consumed(self, event: ev.Consumed, now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
         if held is None or held.process is None:
             return
-        start = event.first
-        for position, _level in event.failures:
-            if start < position:
-                held.process.finish(event.batch, start, position)
-            start = position + 1
-        if start < event.until:
-            held.process.finish(event.batch, start, event.until)
+        self._delivery.consumed(held, event, now)
         if held.released:
-            # What failed stays unfinished: the next owner gets it again.
+            # What failed or did not start stays unfinished: the next owner gets it.
             held.running -= event.until - event.first
             if held.state is HeldState.DRAINING and held.running <= 0:
                 self._hand_over(held)
-            return
-        self._out += (
-            SendBack(held.queue, held.epoch, event.batch, position, level)
-            for position, level in event.failures
-        )
-        if held.state is HeldState.HELD_BACK:
-            self._pull(held, now)
 
-    def _on_sent_back(self, event: SentBack, now: float) -> None:
-        held = self._current(event.queue, event.epoch)
-        if held is None or held.process is None:
-            return
-        if event.ok:
-            held.process.finish(event.batch, event.position, event.position + 1)
-            if held.state is HeldState.HELD_BACK:
-                self._pull(held, now)
-            return
-        if held.released:
-            return
-        self._out.append(
-            Warn(
-                f"send back {event.queue.path}",
-                f"{event.queue.path} offset {event.batch.offsets[event.position]}: sending back "
-                f"failed ({event.reason}); delivered again in {self.settings.redeliver_s:g} s",
-            )
-        )
-        if not held.redeliver:
-            self._out.append(
-                SetTimer(TimerName.REDELIVER, self.settings.redeliver_s, held.queue, held.epoch)
-            )
-        held.redeliver.append((event.batch, event.position))
-
-    def _on_paused(self, event: Paused, _now: float) -> None:
-        if event.queues is None:
-            self._all_paused = True
-        else:
-            self._paused |= event.queues
-
-    def _on_resumed(self, event: Resumed, now: float) -> None:
-        if event.queues is None:
-            self._all_paused = False
-            self._paused.clear()
-        else:
-            self._paused -= event.queues
-        for queue in sorted_queues(self.held):
-            if self.held[queue].state is HeldState.PAUSED:
-                self._pull(self.held[queue], now)
+    def _on_sent_back(self, event: ev.SentBack, now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
+        if held is not None and held.process is not None:
+            self._delivery.sent_back(held, event, now)

@@ -80,6 +80,15 @@ class PassPlanner:
         """A queue was located: the next trouble starts with a short pause again."""
         self._failures = 0
 
+    def add_topic(self, topic: str) -> None:
+        """Share out one more topic, once its route is known."""
+        self._queues.setdefault(topic, None)
+
+    def remove_topic(self, topic: str) -> None:
+        """Share out a topic no longer."""
+        self._queues.pop(topic, None)
+        self._wanted.pop(topic, None)
+
     # ---- when --------------------------------------------------------------------------------
 
     def request(self, trigger: Trigger, now: float) -> list[Effect]:
@@ -210,6 +219,8 @@ class PassPlanner:
                     Warn(f"route {topic}", f"topic {topic} has no route yet; asking again")
                 )
             return None
+        if self._settings.broadcasting:
+            return Target(topic, queues, self._trigger, members, "BROADCASTING")
         agreement = agreed_strategy(members, self._strategy.name)
         strategy = (
             self._strategy

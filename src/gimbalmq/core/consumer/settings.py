@@ -31,3 +31,29 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: How long running listeners may go on when a queue is given up, before it is handed over.
     release_drain_s: float = 10.0
     limits: FlowLimits = FlowLimits()
+    #: One message after the other in each queue.
+    ordered: bool = False
+    #: Every member gets every queue; failures are not delivered again.
+    broadcasting: bool = False
+    #: Own a queue only with its lock: always for ordered groups, on request for others.
+    lease: bool = False
+    #: Java asks again after 0.5 s; a short pause lets a queue change hands that much sooner.
+    lock_retry_s: float = 0.1
+    #: Java renews every 20 s and trusts a lock for 30 s. Renewing every second costs one small
+    #: request per broker and lets others take over from a dead member within seconds.
+    lock_renew_s: float = 1.0
+    lock_trust_s: float = 3.0
+    #: How long a member must be gone from every broker's list before its locks are taken over;
+    #: longer than `lock_trust_s` of every member, so that it has stopped starting messages.
+    take_over_grace_s: float = 4.0
+    #: The same in groups with foreign members, whose locks are trusted for 30 s; None: never.
+    take_over_foreign_grace_s: float | None = None
+    #: Pause before an ordered message that failed is tried again (`suspendCurrentQueueTimeMillis`).
+    suspend_current_queue_s: float = 1.0
+    #: How often an ordered message is tried again before it is given up; None: for ever.
+    ordered_reconsume_max: int | None = None
+
+    @property
+    def locking(self) -> bool:
+        """Whether a queue is owned only with its lock."""
+        return (self.ordered or self.lease) and not self.broadcasting

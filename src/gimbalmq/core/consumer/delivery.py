@@ -1,0 +1,201 @@
+"""From the cache to listeners and back: what is started when, and what a result means.
+
+Concurrent queues give every pulled reply to the workers at once. An ordered queue has one run
+with a worker at a time; a message that fails stops the run, and the queue waits for it. In a
+group that locks its queues nothing is started after the queue's permit has ended; what that
+keeps back starts when the lock is renewed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gimbalmq.core.consumer.context import Context
+from gimbalmq.core.consumer.effects import Bury, Consume, SendBack
+from gimbalmq.core.consumer.events import Consumed, SentBack, TimerName
+from gimbalmq.core.consumer.held import HeldQueue
+from gimbalmq.core.process_queue import Batch
+
+__all__ = ["Delivery"]
+
+#: Bounds that Java puts on the pause of an ordered queue.
+_SUSPEND_S_MIN, _SUSPEND_S_MAX = 0.01, 30.0
+
+
+class Delivery:
+    """Hands runs of messages to workers and takes their results in."""
+
+    def __init__(self, context: Context, *, progressed: Callable[[HeldQueue, float], None]) -> None:
+        self._context = context
+        self._progressed = progressed
+
+    def arrived(self, held: HeldQueue, batch: Batch, now: float) -> None:
+        """Messages were pulled."""
+        held.waiting.append((batch, 0, len(batch.messages)))
+        self.start_waiting(held, now)
+
+    def start_waiting(self, held: HeldQueue, now: float) -> None:
+        """Start what may start now."""
+        permit = held.permit
+        if held.released or (permit is not None and now >= permit.valid_until):
+            return
+        if not self._context.settings.ordered:
+            while held.waiting:
+                self._consume(held, *held.waiting.popleft())
+        elif held.waiting and not held.busy and not held.suspended:
+            held.busy = True
+            self._consume(held, *held.waiting[0])
+
+    def _consume(self, held: HeldQueue, batch: Batch, first: int, until: int) -> None:
+        ordered = self._context.settings.ordered
+        self._context.out.append(
+            Consume(held.queue, held.epoch, batch, first, until, ordered, held.permit)
+        )
+
+    # ---- results -----------------------------------------------------------------------------
+
+    def consumed(self, held: HeldQueue, event: Consumed, now: float) -> None:
+        """Take a worker's result in; `held` may already be on its way out."""
+        reached = event.until if event.reached is None else event.reached
+        if self._context.settings.ordered:
+            self._consumed_in_order(held, event, reached, now)
+        else:
+            self._finish(held, event, reached)
+            if not held.released:
+                if reached < event.until:
+                    held.waiting.append((event.batch, reached, event.until))
+                self._deliver_again(held, event)
+        if not held.released:
+            self._progressed(held, now)
+
+    @staticmethod
+    def _finish(held: HeldQueue, event: Consumed, reached: int) -> None:
+        assert held.process is not None
+        start = event.first
+        for position, _level in event.failures:
+            if start < position:
+                held.process.finish(event.batch, start, position)
+            start = position + 1
+        if start < reached:
+            held.process.finish(event.batch, start, reached)
+
+    def _deliver_again(self, held: HeldQueue, event: Consumed) -> None:
+        if self._context.settings.broadcasting:
+            # As in Java: there is no retry topic of a member, so a failure is only logged.
+            assert held.process is not None
+            for position, _level in event.failures:
+                held.process.finish(event.batch, position, position + 1)
+            return
+        self._context.out += (
+            SendBack(held.queue, held.epoch, event.batch, position, level)
+            for position, level in event.failures
+        )
+
+    def _consumed_in_order(
+        self, held: HeldQueue, event: Consumed, reached: int, now: float
+    ) -> None:
+        assert held.process is not None
+        held.busy = False
+        committed = reached if event.uncommitted_from is None else event.uncommitted_from
+        if committed > event.first or event.uncommitted_from is None:
+            for batch, first, until in held.uncommitted:
+                held.process.finish(batch, first, until)
+            held.uncommitted.clear()
+            held.process.finish(event.batch, event.first, committed)
+            for offset in event.batch.offsets[event.first : committed]:
+                held.attempts.pop(offset, None)
+        if committed < reached:
+            held.uncommitted.append((event.batch, committed, reached))
+        if held.released:
+            return
+        assert held.waiting[0][0] is event.batch
+        held.waiting.popleft()
+        if reached < event.until:
+            held.waiting.appendleft((event.batch, reached, event.until))
+        if event.rolled_back:
+            held.waiting.extendleft(reversed(held.uncommitted))
+            held.uncommitted.clear()
+            self._suspend(held, event.suspend_s)
+        elif event.buried:
+            self._bury(held, event.batch, reached)
+        elif event.suspend_s is not None:
+            self._failed(held, event.batch, reached, event.suspend_s)
+        else:
+            self.start_waiting(held, now)
+
+    def _failed(self, held: HeldQueue, batch: Batch, position: int, suspend_s: float) -> None:
+        offset = batch.offsets[position]
+        attempts = held.attempts[offset] = held.attempts.get(offset, 0) + 1
+        attempts_max = self._context.settings.ordered_reconsume_max
+        if attempts_max is not None and attempts > attempts_max:
+            self._bury(held, batch, position)
+        else:
+            self._suspend(held, suspend_s)
+
+    def _bury(self, held: HeldQueue, batch: Batch, position: int) -> None:
+        held.suspended = True
+        self._context.out.append(Bury(held.queue, held.epoch, batch, position))
+
+    def _suspend(self, held: HeldQueue, suspend_s: float | None) -> None:
+        held.suspended = True
+        if suspend_s is None:
+            suspend_s = self._context.settings.suspend_current_queue_s
+        pause_s = min(max(suspend_s, _SUSPEND_S_MIN), _SUSPEND_S_MAX)
+        self._context.set_timer(TimerName.CONTINUE, pause_s, held)
+
+    def go_on(self, held: HeldQueue, now: float) -> None:
+        """The pause of an ordered queue is over."""
+        held.suspended = False
+        self.start_waiting(held, now)
+
+    # ---- failed messages ---------------------------------------------------------------------
+
+    def sent_back(self, held: HeldQueue, event: SentBack, now: float) -> None:
+        """The broker has a failed message, or could not take it."""
+        assert held.process is not None
+        if self._context.settings.ordered:
+            self._buried(held, event, now)
+            return
+        if event.ok:
+            held.process.finish(event.batch, event.position, event.position + 1)
+            if not held.released:
+                self._progressed(held, now)
+            return
+        if held.released:
+            return
+        settings = self._context.settings
+        self._context.warn(
+            f"send back {event.queue.path}",
+            f"{event.queue.path} offset {event.batch.offsets[event.position]}: sending back "
+            f"failed ({event.reason}); delivered again in {settings.redeliver_s:g} s",
+        )
+        if not held.redeliver:
+            self._context.set_timer(TimerName.REDELIVER, settings.redeliver_s, held)
+        held.redeliver.append((event.batch, event.position))
+
+    def _buried(self, held: HeldQueue, event: SentBack, now: float) -> None:
+        assert held.process is not None
+        if held.released:
+            return
+        if not event.ok:
+            self._context.warn(
+                f"dead letter {event.queue.path}",
+                f"{event.queue.path} offset {event.batch.offsets[event.position]} could not be "
+                f"moved to the dead letters ({event.reason}); the queue waits for it",
+            )
+            self._suspend(held, None)
+            return
+        held.process.finish(event.batch, event.position, event.position + 1)
+        batch, first, until = held.waiting.popleft()
+        assert (batch, first) == (event.batch, event.position)
+        if first + 1 < until:
+            held.waiting.appendleft((batch, first + 1, until))
+        self.go_on(held, now)
+        self._progressed(held, now)
+
+    def redeliver(self, held: HeldQueue, now: float) -> None:
+        """The pause after a failed send-back is over: deliver again locally."""
+        again, held.redeliver = held.redeliver, []
+        if not held.released:
+            held.waiting.extend((batch, position, position + 1) for batch, position in again)
+            self.start_waiting(held, now)

@@ -1,0 +1,125 @@
+"""The pull loop of each held queue: exactly one pull in flight, held back while too much waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gimbalmq.core.consumer.context import Context
+from gimbalmq.core.consumer.effects import Pull, RenewHeartbeat
+from gimbalmq.core.consumer.events import PullAnswered, PullFailed, TimerName
+from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.flow_control import held_back
+from gimbalmq.core.process_queue import Batch
+from gimbalmq.model.message import PullStatus
+from gimbalmq.model.queue import MessageQueue, sorted_queues
+
+__all__ = ["PullLoop"]
+
+_FLOW_CONTROL: Final = 215
+#: The broker does not know our subscription (24), or an older one (25): heartbeat, then retry.
+_SUBSCRIPTION_UNKNOWN: Final = frozenset({24, 25})
+_SUBSCRIPTION_RETRY_S: Final = 0.1
+
+
+class PullLoop:
+    """Pulls, and puts what came into the queue's cache."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        arrived: Callable[[HeldQueue, Batch, float], None],
+        moved: Callable[[HeldQueue, int, float], None],
+    ) -> None:
+        self._context = context
+        self._arrived = arrived
+        self._moved = moved
+        self._paused: set[MessageQueue] = set()
+        self._all_paused = False
+
+    def pull(self, held: HeldQueue, now: float) -> None:
+        """Send the next pull, or note why not; whoever removes the reason calls again."""
+        assert held.process is not None
+        assert not held.released
+        if self._all_paused or held.queue in self._paused:
+            held.state = HeldState.PAUSED
+        elif held_back(held.process, self._context.settings.limits) is not None:
+            held.state = HeldState.HELD_BACK
+        else:
+            held.state = HeldState.PULLING
+            held.last_pull_at = now
+            process = held.process
+            self._context.out.append(
+                Pull(held.queue, held.epoch, process.next_offset, process.commit_offset)
+            )
+
+    def progressed(self, held: HeldQueue, now: float) -> None:
+        """Messages finished: a queue that was held back may go on."""
+        if held.state is HeldState.HELD_BACK:
+            self.pull(held, now)
+
+    def answered(self, event: PullAnswered, now: float) -> None:
+        """A pull came back."""
+        held = self._context.current(event.queue, event.epoch)
+        if held is None or held.state is not HeldState.PULLING:
+            return
+        assert held.process is not None
+        held.failed_pulls = 0
+        if event.status is PullStatus.OFFSET_ILLEGAL:
+            # The offset is outside what the broker stores, or an operator reset it.
+            self._moved(held, event.next_offset, now)
+            return
+        if event.messages:
+            batch = held.process.put(
+                event.messages,
+                event.offsets,
+                body_bytes=event.body_bytes,
+                next_offset=event.next_offset,
+            )
+            self._arrived(held, batch, now)
+        else:
+            held.process.advance(event.next_offset)
+        self.pull(held, now)
+
+    def failed(self, event: PullFailed) -> None:
+        """A pull got no usable answer: try again after a pause."""
+        held = self._context.current(event.queue, event.epoch)
+        if held is None or held.state is not HeldState.PULLING:
+            return
+        settings = self._context.settings
+        held.state = HeldState.WAITING
+        held.failed_pulls += 1
+        delay_s = settings.pull_retry_s
+        if event.code == _FLOW_CONTROL:
+            delay_s = settings.pull_retry_busy_s
+        elif event.code in _SUBSCRIPTION_UNKNOWN:
+            self._context.out.append(RenewHeartbeat())
+            delay_s = min(delay_s, _SUBSCRIPTION_RETRY_S * 2.0 ** min(held.failed_pulls, 16))
+        else:
+            self._context.warn(f"pull {event.queue.path}", f"{event.queue.path}: {event.reason}")
+        self._context.set_timer(TimerName.PULL, delay_s, held)
+
+    def retry(self, held: HeldQueue, now: float) -> None:
+        """The pause after a failed pull is over."""
+        if held.state is HeldState.WAITING:
+            self.pull(held, now)
+
+    def pause(self, queues: Iterable[MessageQueue] | None) -> None:
+        """Do not pull these queues, or any (None), from now on."""
+        if queues is None:
+            self._all_paused = True
+        else:
+            self._paused.update(queues)
+
+    def resume(self, queues: Iterable[MessageQueue] | None, now: float) -> None:
+        """Pull these queues, or all (None), again."""
+        if queues is None:
+            self._all_paused = False
+            self._paused.clear()
+        else:
+            self._paused.difference_update(queues)
+        for queue in sorted_queues(self._context.held):
+            held = self._context.held[queue]
+            if held.state is HeldState.PAUSED:
+                self.pull(held, now)
