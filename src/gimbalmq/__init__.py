@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from gimbalmq.client.push_consumer import PushConsumer
     from gimbalmq.model.message import Message, SendResult, SendStatus
     from gimbalmq.model.queue import MessageQueue
-    from gimbalmq.model.verdict import DeadLetter, RetryLater
+    from gimbalmq.model.verdict import Commit, DeadLetter, RetryLater, Rollback, Suspend
     from gimbalmq.wire.record import ReceivedMessage
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Commit": "gimbalmq.model.verdict",
     "DeadLetter": "gimbalmq.model.verdict",
     "Message": "gimbalmq.model.message",
     "MessageQueue": "gimbalmq.model.queue",
@@ -29,12 +30,15 @@ _HOMES = {
     "PushConsumer": "gimbalmq.client.push_consumer",
     "ReceivedMessage": "gimbalmq.wire.record",
     "RetryLater": "gimbalmq.model.verdict",
+    "Rollback": "gimbalmq.model.verdict",
     "SendResult": "gimbalmq.model.message",
     "SendStatus": "gimbalmq.model.message",
+    "Suspend": "gimbalmq.model.verdict",
 }
 _MODULES = frozenset({"balance", "errors"})
 
 __all__ = [
+    "Commit",
     "DeadLetter",
     "Message",
     "MessageQueue",
@@ -42,8 +46,10 @@ __all__ = [
     "PushConsumer",
     "ReceivedMessage",
     "RetryLater",
+    "Rollback",
     "SendResult",
     "SendStatus",
+    "Suspend",
     "balance",
     "errors",
 ]

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Literal, Self, TypeVar, overload
 
@@ -23,8 +24,10 @@ from gimbalmq.flows.offset import StartFrom, StartPolicy
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import InstanceSettings
-from gimbalmq.runtime.workers import Listener, WorkerPool
-from gimbalmq.transport.address import parse_nameservers
+from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
+from gimbalmq.runtime.offsets import BrokerOffsets, LocalOffsets, OffsetKeeper
+from gimbalmq.runtime.workers import WorkerPool
+from gimbalmq.transport.address import local_ip, parse_nameservers
 from gimbalmq.wire.names import check_group, check_topic, retry_topic
 from gimbalmq.wire.subscription import SubscriptionData, parse_tags, sql_subscription
 
@@ -55,6 +58,13 @@ class PushConsumer:
         nameserver: `host:port`, several separated by `;`; None reads `NAMESRV_ADDR`.
         allocation: How the group shares its queues; every member needs the same. A name, or
             what `gimbalmq.balance.strategy` makes.
+        lease: Own a queue only with its lock, so that a clean hand-over delivers nothing twice.
+            All members must be ours, and all must set it.
+        ordered: Consume each queue one message after the other, each by one member at a time. A
+            listener that raises is called again with the same message after a pause.
+        auto_commit: False lets listeners of an ordered group return `Commit` or `Rollback`.
+        broadcasting: Every member gets every message; offsets are kept in a local file, and what
+            a listener raises on is not delivered again.
         start_from: Where to start in a queue that the group has not read yet: `"last"` (its end),
             `"first"` (its beginning) or an aware datetime.
         client_id: A name for this member, unique in the group; None makes one.
@@ -64,7 +74,13 @@ class PushConsumer:
         rebalance_interval_s, pull_idle_limit_s, persist_consumer_offset_interval_s,
         poll_name_server_interval_s, heartbeat_broker_interval_s: Timers, with Java's defaults.
         pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
-        consume_concurrently_max_span, max_reconsume_times: As in Java.
+        consume_concurrently_max_span, max_reconsume_times: As in Java (-1: 16 attempts; in ordered
+            groups, for ever).
+        suspend_current_queue_time_s: Pause of an ordered queue after a failure.
+        lock_renew_s, lock_trust_s: How often queue locks are renewed, and for how long one counts.
+        take_over_grace_s, take_over_foreign_grace_s: How long a member must be gone before its
+            locks are taken over; in groups with foreign members only when the second is given.
+        local_offset_store_dir: Where a broadcasting member keeps its offsets.
         release_drain_s: How long running listeners may go on when a queue moves away.
     """
 
@@ -74,6 +90,10 @@ class PushConsumer:
         *,
         nameserver: str | None = None,
         allocation: str | Strategy = "AVG",
+        lease: bool = False,
+        ordered: bool = False,
+        auto_commit: bool = True,
+        broadcasting: bool = False,
         start_from: Literal["last", "first"] | datetime = "last",
         client_id: str | None = None,
         batch_size: int = 1,
@@ -87,7 +107,13 @@ class PushConsumer:
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue: int = 100,
         consume_concurrently_max_span: int = 2000,
-        max_reconsume_times: int = 16,
+        max_reconsume_times: int = -1,
+        suspend_current_queue_time_s: float = 1.0,
+        lock_renew_s: float = 1.0,
+        lock_trust_s: float = 3.0,
+        take_over_grace_s: float = 4.0,
+        take_over_foreign_grace_s: float | None = None,
+        local_offset_store_dir: str | Path | None = None,
         release_drain_s: float = 10.0,
     ) -> None:
         self.group = check_group(group)
@@ -95,7 +121,6 @@ class PushConsumer:
         self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
         self._start = _start_from(start_from)
         self.client_id = wire_client_id(client_id, self._strategy.name)
-        self._batch_size = _between("batch_size", batch_size, 1, 1024)
         self._workers = _between("workers", workers, 1, 1000)
         self._settings = ConsumerSettings(
             group=self.group,
@@ -106,6 +131,17 @@ class PushConsumer:
                 "persist_consumer_offset_interval_s", persist_consumer_offset_interval_s
             ),
             release_drain_s=release_drain_s,
+            ordered=ordered,
+            lease=lease,
+            broadcasting=broadcasting,
+            lock_renew_s=_positive("lock_renew_s", lock_renew_s),
+            lock_trust_s=_positive("lock_trust_s", lock_trust_s),
+            take_over_grace_s=_positive("take_over_grace_s", take_over_grace_s),
+            take_over_foreign_grace_s=take_over_foreign_grace_s,
+            suspend_current_queue_s=_positive(
+                "suspend_current_queue_time_s", suspend_current_queue_time_s
+            ),
+            ordered_reconsume_max=None if max_reconsume_times < 0 else max_reconsume_times,
             limits=FlowLimits(
                 _between("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535),
                 _between("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1024),
@@ -114,8 +150,15 @@ class PushConsumer:
         )
         self._pulls = PullSettings(
             pull_batch_size=_between("pull_batch_size", pull_batch_size, 1, 1024),
-            max_reconsume_times=max_reconsume_times,
+            max_reconsume_times=16 if max_reconsume_times < 0 else max_reconsume_times,
         )
+        self._listener_settings = ListenerSettings(
+            batch_size=_between("batch_size", batch_size, 1, 1024),
+            auto_commit=auto_commit,
+            suspend_current_queue_s=suspend_current_queue_time_s,
+        )
+        _check_modes(self._settings, auto_commit=auto_commit)
+        self._offset_folder = _offset_folder(local_offset_store_dir, client_id, self.group)
         self._instance_settings = InstanceSettings(
             poll_name_server_interval_s=_positive(
                 "poll_name_server_interval_s", poll_name_server_interval_s
@@ -134,6 +177,7 @@ class PushConsumer:
         self._host: ConsumerHost | None = None
         self._pool: WorkerPool | None = None
         self._notifier: ThreadPoolExecutor | None = None
+        self._local: LocalOffsets | None = None
 
     # ---- subscriptions -----------------------------------------------------------------------
 
@@ -215,13 +259,22 @@ class PushConsumer:
             topic: _subscription(topic, tags, sql, version_ms)
             for topic, (tags, sql) in self._expressions.items()
         }
-        own_retry = retry_topic(self.group)
-        subscriptions[own_retry] = parse_tags(own_retry, "*", version_ms)
+        if not self._settings.broadcasting:
+            own_retry = retry_topic(self.group)
+            subscriptions[own_retry] = parse_tags(own_retry, "*", version_ms)
+        offsets: OffsetKeeper
+        if self._settings.broadcasting:
+            offsets = self._local = LocalOffsets(
+                shared.instance, self._offset_folder / "offsets.json", self._start
+            )
+        else:
+            offsets = BrokerOffsets(shared.instance, self.group, self._start)
         machine = ConsumerMachine(self._settings, self._strategy, subscriptions)
         host = ConsumerHost(
             shared.instance,
             machine,
             subscriptions,
+            offsets=offsets,
             start=self._start,
             pulls=self._pulls,
             announced=self._announce,
@@ -233,10 +286,9 @@ class PushConsumer:
 
         self._pool = WorkerPool(
             self.group,
-            self._listeners.get,
+            Listening(self._listeners.get, self._listener_settings),
             finished,
             workers=self._workers,
-            batch_size=self._batch_size,
         )
         host.attach(self._pool)
         self._host = host
@@ -278,6 +330,8 @@ class PushConsumer:
         pool.join(1.0)
         if self._notifier is not None:
             self._notifier.shutdown()
+        if self._local is not None:
+            self._local.close()
         shared.release()
         self._state = "stopped"
 
@@ -363,6 +417,29 @@ def _start_from(start_from: str | datetime) -> StartFrom:
     raise ConfigurationError(
         f"start_from is {start_from!r}: give 'last', 'first', or a datetime with a time zone"
     )
+
+
+def _check_modes(settings: ConsumerSettings, *, auto_commit: bool) -> None:
+    if settings.lease and settings.broadcasting:
+        raise ConfigurationError("lease=True has no meaning when broadcasting: queues never move")
+    if not auto_commit and not settings.ordered:
+        raise ConfigurationError("auto_commit=False is for ordered=True: give both, or neither")
+    if settings.lock_trust_s <= settings.lock_renew_s:
+        raise ConfigurationError(
+            f"lock_trust_s ({settings.lock_trust_s:g}) must be longer than lock_renew_s "
+            f"({settings.lock_renew_s:g}), or queues stop between renewals"
+        )
+    if settings.take_over_grace_s <= settings.lock_trust_s:
+        raise ConfigurationError(
+            f"take_over_grace_s ({settings.take_over_grace_s:g}) must be longer than lock_trust_s "
+            f"({settings.lock_trust_s:g}), or a queue may be consumed by two members"
+        )
+
+
+def _offset_folder(base: str | Path | None, client_id: str | None, group: str) -> Path:
+    """Java's place for the offsets of a broadcasting member."""
+    root = Path.home() / ".rocketmq_offsets" if base is None else Path(base)
+    return root / (client_id or f"{local_ip()}@DEFAULT") / group
 
 
 def _between(name: str, value: int, lowest: int, highest: int) -> int:

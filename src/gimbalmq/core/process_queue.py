@@ -43,6 +43,10 @@ class Batch:
             self._lowest = len(self._done) if lowest < 0 else lowest
         return fresh
 
+    def is_done(self, position: int) -> bool:
+        """Whether a message is finished."""
+        return bool(self._done[position])
+
     @property
     def lowest_unfinished(self) -> int:
         """Offset of the first message that is not done; only asked while one remains."""

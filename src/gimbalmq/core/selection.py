@@ -2,7 +2,7 @@
 
 The rule is Java's `TopicPublishInfo`: a counter per thread that starts anywhere (so that many
 producers do not march in step), steps before use, and keeps 31 bits. A retry avoids the broker
-that has just failed while another one exists.
+that has just failed while another one exists. Fault tolerance changes the rule: see `fault`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,14 @@ class RoundRobin:
     def __init__(self, start: int) -> None:
         self._counter = start & 0xFFFFFFFF
 
-    def _step(self, size: int) -> int:
+    def restart(self, start: int) -> None:
+        """Go on from somewhere else; Java does so before a retry with fault tolerance."""
+        self._counter = start & 0xFFFFFFFF
+
+    def step(self) -> int:
+        """The next number, 31 bits."""
         self._counter = (self._counter + 1) & 0xFFFFFFFF
-        return (self._counter & 0x7FFFFFFF) % size
+        return self._counter & 0x7FFFFFFF
 
     def next(
         self, queues: Sequence[MessageQueue], *, avoid_broker: str | None = None
@@ -40,10 +45,12 @@ class RoundRobin:
         """The next queue; with `avoid_broker`, the next one elsewhere, if there is any."""
         if avoid_broker is not None:
             for _ in queues:
-                queue = queues[self._step(len(queues))]
+                queue = queues[self.step() % len(queues)]
                 if queue.broker != avoid_broker:
                     return queue
-        return queues[self._step(len(queues))]
+        # Written out, not `step`: every send of a producer comes through here.
+        self._counter = counter = (self._counter + 1) & 0xFFFFFFFF
+        return queues[(counter & 0x7FFFFFFF) % len(queues)]
 
 
 def queue_by_key(queues: Sequence[MessageQueue], key: str | int) -> MessageQueue:

@@ -31,6 +31,7 @@ __all__ = [
     "min_offset",
     "offset_at",
     "start_offset",
+    "starting_offset",
     "store_offset",
     "stored_offset",
 ]
@@ -119,6 +120,11 @@ def start_offset(address: str, group: str, queue: MessageQueue, start: StartFrom
     stored = yield from stored_offset(address, group, queue)
     if stored is not None:
         return stored
+    return (yield from starting_offset(address, queue, start))
+
+
+def starting_offset(address: str, queue: MessageQueue, start: StartFrom) -> Flow[int]:
+    """Where to start in a queue that was never read, by the start policy."""
     retry = queue.topic.startswith(RETRY_PREFIX)
     match start.policy:
         case StartPolicy.LAST:

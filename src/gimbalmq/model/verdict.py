@@ -1,14 +1,15 @@
 """What a listener may say about messages, beyond returning (done) and raising (retry later).
 
-These are signals, not errors: a listener raises them on purpose.
+The exceptions are signals, not errors: a listener raises them on purpose.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["DeadLetter", "RetryLater"]
+__all__ = ["Commit", "DeadLetter", "OrderedVerdict", "RetryLater", "Rollback", "Suspend"]
 
 
 class RetryLater(Exception):  # noqa: N818 - a signal, named for what it asks for
@@ -42,3 +43,28 @@ class DeadLetter(Exception):  # noqa: N818 - a signal, named for what it asks fo
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason or "moved to the dead letters by the listener")
         self.reason = reason
+
+
+class Suspend(Exception):  # noqa: N818 - a signal, named for what it asks for
+    """Ordered groups: let the queue wait, then deliver the same message again.
+
+    >>> Suspend(0.5).seconds
+    0.5
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"queue suspended for {seconds:g} s by the listener")
+        self.seconds = seconds
+
+
+class OrderedVerdict(enum.Enum):
+    """What a listener of an ordered group without automatic commit returns to settle messages."""
+
+    COMMIT = "everything delivered so far is done"
+    ROLLBACK = "deliver again what was not committed"
+
+
+#: Everything delivered so far is done; for ordered groups with `auto_commit=False`.
+Commit: Final = OrderedVerdict.COMMIT
+#: Deliver again what was not committed; for ordered groups with `auto_commit=False`.
+Rollback: Final = OrderedVerdict.ROLLBACK

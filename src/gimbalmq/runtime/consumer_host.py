@@ -17,13 +17,16 @@ from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.errors import GimbalError, ProtocolError
+from gimbalmq.flows.dead_letter import dead_letter_request
 from gimbalmq.flows.group import list_members
-from gimbalmq.flows.offset import StartFrom, hand_over, start_offset
+from gimbalmq.flows.lock import confirm_gone, lock, unlock, unlock_for
+from gimbalmq.flows.offset import StartFrom
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.driver import Timer
 from gimbalmq.runtime.instance import ClientInstance
+from gimbalmq.runtime.offsets import OffsetKeeper
 from gimbalmq.runtime.workers import WorkerPool
 from gimbalmq.wire.bodies import ConsumerData
 from gimbalmq.wire.codes import PullFlag, ResponseCode
@@ -32,7 +35,6 @@ from gimbalmq.wire.headers import (
     parse_pull_response,
     pull_request,
     send_back_request,
-    update_offset_request,
 )
 from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
@@ -65,6 +67,7 @@ class ConsumerHost:
         machine: ConsumerMachine,
         subscriptions: Mapping[str, SubscriptionData],
         *,
+        offsets: OffsetKeeper,
         start: StartFrom,
         pulls: PullSettings,
         announced: Callable[[fx.RebalanceReport], None],
@@ -74,6 +77,7 @@ class ConsumerHost:
         self.machine = machine
         self._instance = instance
         self._subscriptions = dict(subscriptions)
+        self._offsets = offsets
         self._start = start
         self._pulls = pulls
         self._announced = announced
@@ -91,6 +95,11 @@ class ConsumerHost:
             fx.Pull: self._pull,
             fx.Consume: self._consume,
             fx.SendBack: self._send_back,
+            fx.Bury: self._bury,
+            fx.Lock: self._lock,
+            fx.Unlock: self._unlock,
+            fx.ConfirmGone: self._confirm_gone,
+            fx.TakeOver: self._take_over,
             fx.Commit: self._commit,
             fx.Cancel: self._cancel,
             fx.HandOver: self._hand_over,
@@ -135,7 +144,7 @@ class ConsumerHost:
         return ConsumerData(
             group=self.group,
             consume_type="CONSUME_PASSIVELY",
-            message_model="CLUSTERING",
+            message_model="BROADCASTING" if self.machine.settings.broadcasting else "CLUSTERING",
             consume_from_where=self._start.policy.value,
             subscriptions=tuple(self._subscriptions.values()),
         )
@@ -203,8 +212,8 @@ class ConsumerHost:
             self._events.append(
                 ev.OffsetFound(queue, epoch, None, f"{queue.broker} has no address")
             )
-            return
-        self._instance.driver.spawn(start_offset(address, self.group, queue, self._start), found)
+        else:
+            self._offsets.find(queue, address, found)
 
     def _pull(self, effect: fx.Pull) -> None:
         queue = effect.queue
@@ -252,42 +261,46 @@ class ConsumerHost:
         self._workers.submit(effect)
 
     def _send_back(self, effect: fx.SendBack) -> None:
-        queue, message = effect.queue, effect.batch.messages[effect.position]
+        message = effect.batch.messages[effect.position]
+        self._return(
+            effect,
+            send_back_request(
+                group=self.group,
+                broker=effect.queue.broker,
+                physical_offset=message.physical_offset,
+                delay_level=effect.delay_level,
+                topic=message.topic,
+                message_id=message.message_id,
+                max_reconsume_times=self._pulls.max_reconsume_times,
+            ),
+        )
+
+    def _bury(self, effect: fx.Bury) -> None:
+        message = effect.batch.messages[effect.position]
+        self._return(effect, dead_letter_request(self.group, effect.queue.broker, message))
+
+    def _return(self, effect: fx.SendBack | fx.Bury, request: Command) -> None:
+        """Send a failed message to its broker, which delivers it again or buries it."""
+        about = effect.queue, effect.epoch, effect.batch, effect.position
 
         def answered(answer: Command | GimbalError) -> None:
             if isinstance(answer, GimbalError):
-                ok, reason = False, str(answer)
+                self.dispatch(ev.SentBack(*about, ok=False, reason=str(answer)))
             else:
-                ok, reason = answer.code == ResponseCode.SUCCESS, answer.remark or ""
-            self.dispatch(
-                ev.SentBack(queue, effect.epoch, effect.batch, effect.position, ok, reason)
-            )
+                ok = answer.code == ResponseCode.SUCCESS
+                self.dispatch(ev.SentBack(*about, ok=ok, reason=answer.remark or ""))
 
-        address = self._instance.address_of(queue)
+        address = self._instance.address_of(effect.queue)
         if address is None:
-            self._events.append(
-                ev.SentBack(
-                    queue, effect.epoch, effect.batch, effect.position, ok=False,
-                    reason=f"{queue.broker} has no address",
-                )
-            )  # fmt: skip
-            return
-        request = send_back_request(
-            group=self.group,
-            broker=queue.broker,
-            physical_offset=message.physical_offset,
-            delay_level=effect.delay_level,
-            topic=message.topic,
-            message_id=message.message_id,
-            max_reconsume_times=self._pulls.max_reconsume_times,
-        )
-        self._instance.driver.call(address, request, _SEND_BACK_TIMEOUT_S, answered)
+            why = f"{effect.queue.broker} has no address"
+            self._events.append(ev.SentBack(*about, ok=False, reason=why))
+        else:
+            self._instance.driver.call(address, request, _SEND_BACK_TIMEOUT_S, answered)
 
     def _commit(self, effect: fx.Commit) -> None:
         address = self._instance.address_of(effect.queue)
         if address is not None:
-            request = update_offset_request(self.group, effect.queue, effect.offset, oneway=True)
-            self._instance.driver.notify(address, request)
+            self._offsets.commit(effect.queue, address, effect.offset)
 
     def _cancel(self, effect: fx.Cancel) -> None:
         assert self._workers is not None
@@ -304,9 +317,82 @@ class ConsumerHost:
         if address is None:
             self._events.append(ev.HandedOver(queue, epoch, f"{queue.broker} has no address"))
             return
+        self._offsets.hand_over(queue, address, effect.offset, stored, force=effect.force)
+
+    # ---- locks -------------------------------------------------------------------------------
+
+    def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str | None, list[MessageQueue]]:
+        grouped: dict[str | None, list[MessageQueue]] = {}
+        for queue in queues:
+            master = self._instance.routes.master(queue)
+            grouped.setdefault(master, []).append(queue)
+        return grouped
+
+    def _lock(self, effect: fx.Lock) -> None:
+        epochs = dict(effect.asked)
+        for address, queues in self._by_address(epochs).items():
+            asked = tuple((queue, epochs[queue]) for queue in queues)
+            sent_at = self._instance.driver.now().at_s
+            if address is None or not self._instance.registered(address, self.group):
+                # A lock is asked for only where this member is listed: others judge by that.
+                self._events.append(ev.LockAnswered(asked, None, sent_at, "not registered"))
+                continue
+            self._instance.driver.spawn(
+                lock(address, self.group, self._instance.client_id, queues),
+                functools.partial(self._locked, asked, sent_at),
+            )
+
+    def _locked(
+        self,
+        asked: tuple[tuple[MessageQueue, int], ...],
+        sent_at: float,
+        result: frozenset[MessageQueue] | GimbalError,
+    ) -> None:
+        if isinstance(result, GimbalError):
+            self.dispatch(ev.LockAnswered(asked, None, sent_at, str(result)))
+        else:
+            self.dispatch(ev.LockAnswered(asked, result, sent_at))
+
+    def _unlock(self, effect: fx.Unlock) -> None:
+        queue, epoch = effect.queue, effect.epoch
+        address = self._instance.routes.master(queue)
+        if address is None:
+            self._events.append(ev.Unlocked(queue, epoch))
+            return
         self._instance.driver.spawn(
-            hand_over(address, self.group, queue, effect.offset, force=effect.force), stored
+            unlock(address, self.group, self._instance.client_id, [queue]),
+            lambda _result: self.dispatch(ev.Unlocked(queue, epoch)),
         )
+
+    def _confirm_gone(self, effect: fx.ConfirmGone) -> None:
+        def confirmed(result: frozenset[str] | GimbalError) -> None:
+            gone = frozenset[str]() if isinstance(result, GimbalError) else result
+            self.dispatch(ev.GoneConfirmed(gone))
+
+        brokers = self._instance.broker_addresses()
+        timeout_s = self._instance.settings.mq_client_api_timeout_s
+        self._instance.driver.spawn(
+            confirm_gone(brokers, self.group, effect.members, timeout_s), confirmed
+        )
+
+    def _take_over(self, effect: fx.TakeOver) -> None:
+        _log.warning(
+            "group %s: taking %d queues over from %s, which no broker lists any more",
+            self.group,
+            len(effect.queues),
+            ", ".join(sorted(effect.members)),
+        )
+        addresses = {
+            address: queues
+            for address, queues in self._by_address(effect.queues).items()
+            if address is not None
+        }
+        self._instance.driver.spawn(
+            unlock_for(addresses, self.group, effect.members),
+            lambda _result: self.dispatch(ev.TakenOver(effect.queues)),
+        )
+
+    # ---- words -------------------------------------------------------------------------------
 
     def _announce(self, effect: fx.Announce) -> None:
         report = effect.report

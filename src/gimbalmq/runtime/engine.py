@@ -83,6 +83,11 @@ class Engine:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is the engine thread."""
+        return threading.current_thread() is self._thread
+
     def post(self, action: Callable[[], None]) -> None:
         """Run something on the engine thread, soon."""
         self._inbox.append(action)

@@ -7,10 +7,8 @@ one at module level.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from typing import TypeVar
 
 from gimbalmq.errors import GimbalError, StateError
@@ -34,21 +32,22 @@ class ConnectionPool:
 
     def call(self, address: str, command: Command, timeout_s: float) -> Command:
         """Send a request over an idle or new connection and wait for its answer."""
-        with self._borrowed(address) as connection:
-            return connection.call(command, timeout_s)
+        connection = self._borrow(address)
+        try:
+            answer = connection.call(command, timeout_s)
+        except BaseException:
+            # Also an interrupt: an answer may still be on its way.
+            connection.close()
+            raise
+        self._give_back(connection)
+        return answer
 
     def notify(self, address: str, command: Command) -> None:
         """Send a one-way request."""
-        with self._borrowed(address) as connection:
-            connection.notify(command)
-
-    @contextlib.contextmanager
-    def _borrowed(self, address: str) -> Iterator[BlockingConnection]:
         connection = self._borrow(address)
         try:
-            yield connection
+            connection.notify(command)
         except BaseException:
-            # Also an interrupt: an answer may still be on its way.
             connection.close()
             raise
         self._give_back(connection)

@@ -19,8 +19,9 @@ from typing import Final, Protocol
 import msgspec
 
 from gimbalmq.core.routes import RouteTable
-from gimbalmq.errors import GimbalError, StateError, TopicNotFoundError
+from gimbalmq.errors import GimbalError, ProtocolError, StateError, TopicNotFoundError
 from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
+from gimbalmq.flows.transaction import TransactionCheck, parse_check
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import MASTER_ID, TopicRoute
 from gimbalmq.runtime.driver import Driver
@@ -78,7 +79,8 @@ class ClientInstance:
         self.routes = RouteTable()
         self._driver: Driver | None = None
         self._members: dict[str, GroupMember] = {}
-        self._producer_groups: set[str] = set()
+        #: By group: who answers the broker's questions about transactions, if anybody.
+        self._producers: dict[str, Callable[[str, TransactionCheck], None] | None] = {}
         self._published: set[str] = set()
         #: Subscription versions by topic that each address has confirmed, by group.
         self._confirmed: dict[tuple[str, str], dict[str, int]] = {}
@@ -143,13 +145,23 @@ class ClientInstance:
             lambda broker: unregister_request(broker, self.client_id, consumer_group=group), done
         )
 
-    def add_producer(self, group: str) -> None:
-        """Register a producer group with the next heartbeat."""
-        self._producer_groups.add(group)
+    def add_producer(
+        self, group: str, check: Callable[[str, TransactionCheck], None] | None = None
+    ) -> None:
+        """Register a producer group with the next heartbeat.
+
+        `check` gets a broker's address and its question about a transaction; it must not wait.
+        """
+        if group in self._producers:
+            raise StateError(
+                f"group '{group}' already has a producer in client '{self.client_id}': use one "
+                "producer per group and client id"
+            )
+        self._producers[group] = check
 
     def remove_producer(self, group: str, done: Callable[[], None]) -> None:
         """Unregister a producer group."""
-        self._producer_groups.discard(group)
+        self._producers.pop(group, None)
         self._unregister(
             lambda broker: unregister_request(broker, self.client_id, producer_group=group), done
         )
@@ -178,7 +190,11 @@ class ClientInstance:
 
     def _refreshed(self, topic: str, result: TopicRoute | GimbalError) -> None:
         if isinstance(result, TopicRoute):
-            self._learn(result)
+            known = self.routes.route(topic)
+            # A name server that just started may not know the topic yet: the template's route
+            # never replaces the topic's own.
+            if not result.from_template or known is None or known.from_template:
+                self._learn(result)
         elif not isinstance(result, TopicNotFoundError):
             self.warn(f"route {topic}", f"route of topic {topic} not refreshed: {result}")
 
@@ -234,7 +250,7 @@ class ClientInstance:
             one.group: {data.topic: data.version_ms for data in one.subscriptions}
             for one in registrations
         }
-        producers = sorted({_INNER_PRODUCER, *self._producer_groups})
+        producers = sorted({_INNER_PRODUCER, *self._producers})
         data = HeartbeatData(self.client_id, tuple(registrations), tuple(producers))
         return encode_heartbeat(data), versions
 
@@ -248,6 +264,14 @@ class ClientInstance:
         else:
             for group, topics in versions.items():
                 self._confirmed[address, group] = topics
+
+    def registered(self, address: str, group: str) -> bool:
+        """Whether a broker has confirmed this member on the present connection."""
+        return (address, group) in self._confirmed
+
+    def broker_addresses(self) -> list[tuple[str, str]]:
+        """Every known broker set (name, address)."""
+        return self.member_list_addresses(route.topic for route in self.routes)
 
     def confirmed_version(self, address: str, group: str, topic: str) -> int:
         """The newest subscription version that a broker knows; pulls must not be newer."""
@@ -294,7 +318,7 @@ class ClientInstance:
     def on_connected(self, address: str) -> None:
         """Register with a broker as soon as there is a connection to it."""
         name = self.routes.addresses().get(address, ("", 0))[0]
-        if not name or not (self._members or self._producer_groups):
+        if not name or not (self._members or self._producers):
             return  # a name server, or nobody to register
         body, versions = self._heartbeat_body()
 
@@ -323,6 +347,9 @@ class ClientInstance:
             if member is not None:
                 member.on_notice()
             return None
+        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._check_transaction(address, request)
+            return None
         if request.is_oneway:
             _log.debug("request %s from %s is not handled by this client", request.code, address)
             return None
@@ -331,6 +358,23 @@ class ClientInstance:
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f" request type {request.code} not supported",
         )
+
+    def _check_transaction(self, address: str, request: Command) -> None:
+        broker = self.routes.addresses().get(address, ("", 0))[0]
+        try:
+            check = parse_check(request, broker)
+        except ProtocolError as error:
+            self.warn(f"check {address}", f"{address} asks about a transaction: {error}")
+            return
+        answer = self._producers.get(check.group)
+        if answer is None:
+            self.warn(
+                f"check {check.group}",
+                f"{address} asks about transaction {check.half.message_id} of group "
+                f"'{check.group}', whose producer has no check function: it stays open",
+            )
+            return
+        answer(address, check)
 
     # ---- log ---------------------------------------------------------------------------------
 

@@ -4,40 +4,43 @@ A pulled reply waits here as one piece of work; a free worker claims a run of it
 is depends on how quick listeners are: with quick ones a whole reply, because threads that pass
 single messages around fight for the interpreter lock and lose more than they gain; with slow
 ones a single message, so that all workers share even one queue. A worker whose listener turns
-out slow in the middle of a run gives the rest back.
+out slow in the middle of a run gives the rest back. An ordered run is claimed whole.
 
-Knows listeners and threads, not brokers: results go to `finished`, on the worker's thread.
+Knows threads and work, not brokers: results go to `finished`, on the worker's thread.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
 
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.verdict import DeadLetter, RetryLater
+from gimbalmq.runtime.listening import Listening
 
-__all__ = ["Listener", "WorkerPool"]
-
-_log = logging.getLogger("gimbalmq.consumer")
-
-#: Gets one message, or a list of them when the batch size is above 1.
-Listener = Callable[[Any], object]
+__all__ = ["RunningWork", "WorkerPool"]
 
 #: A run is cut so that it takes about this long; also the time after which a run in progress is
 #: shared with other workers.
 _RUN_S: Final = 0.002
 #: Weight of the newest measurement in the running mean of seconds per message.
 _NEWEST: Final = 0.3
-#: Delay level 0: the broker chooses, longer with each attempt. Below 0: dead letter.
-_BROKER_CHOOSES: Final = 0
-_DEAD_LETTER: Final = -1
+
+
+class RunningWork(msgspec.Struct, frozen=True):
+    """What one worker is doing: since when, on which thread, over which part of what."""
+
+    since: float
+    thread_id: int
+    consume: Consume
+    first: int
+    until: int
 
 
 class _Work:
@@ -56,21 +59,20 @@ class WorkerPool:
     def __init__(
         self,
         name: str,
-        listener_for: Callable[[str], Listener | None],
+        listening: Listening,
         finished: Callable[[Consumed], None],
         *,
         workers: int,
-        batch_size: int,
     ) -> None:
-        self._listener_for = listener_for
+        self._listening = listening
         self._finished = finished
-        self._batch_size = batch_size
         self._changed = threading.Condition()
         self._waiting: deque[_Work] = deque()
         #: Claimed and not yet accounted for, by queue and epoch.
         self._running: Counter[tuple[MessageQueue, int]] = Counter()
         #: Those of them whose queue was given up: nothing new of them starts.
         self._cancelled: set[tuple[MessageQueue, int]] = set()
+        self._current: dict[int, RunningWork] = {}
         self._idle = 0
         self._stopped = False
         #: None until the first run was measured: then runs are single messages.
@@ -94,7 +96,7 @@ class WorkerPool:
             self._changed.notify()
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
-        """Discard what waits of a queue; returns how many messages listeners still hold."""
+        """Discard what waits of a queue; returns how many messages workers still hold."""
         with self._changed:
             self._waiting = deque(
                 work
@@ -115,6 +117,10 @@ class WorkerPool:
                 del self._running[key]
                 self._cancelled.discard(key)
 
+    def running(self) -> list[RunningWork]:
+        """What the workers are doing now."""
+        return list(self._current.values())
+
     def stop(self) -> None:
         """Let the threads end after what they run now; does not wait for them."""
         with self._changed:
@@ -133,23 +139,20 @@ class WorkerPool:
     # ---- workers -----------------------------------------------------------------------------
 
     def _work(self) -> None:
+        thread_id = threading.get_ident()
         while (claim := self._claim()) is not None:
-            work, first, until = claim
-            started = time.perf_counter()
-            consume = work.consume
-            reached, failures = self._run(consume, first, until)
-            self._measured((time.perf_counter() - started) / max(reached - first, 1))
-            if reached < until and not self._give_back(consume, reached, until):
-                # Cancelled meanwhile: what was not started counts as not done.
-                failures += ((position, _BROKER_CHOOSES) for position in range(reached, until))
-                reached = until
-            self._finished(
-                Consumed(
-                    consume.queue, consume.epoch, consume.batch, first, reached, tuple(failures)
-                )
-            )
+            consume, first, until = claim
+            started = time.monotonic()
+            self._current[thread_id] = RunningWork(started, thread_id, consume, first, until)
+            done = self._listening.run(consume, first, until, _RUN_S)
+            del self._current[thread_id]
+            reached = until if done.reached is None else done.reached
+            self._measured((time.monotonic() - started) / max(reached - first, 1))
+            if reached < until and not consume.ordered and self._give_back(consume, reached, until):
+                done = msgspec.structs.replace(done, until=reached, reached=None)
+            self._finished(done)
 
-    def _claim(self) -> tuple[_Work, int, int] | None:
+    def _claim(self) -> tuple[Consume, int, int] | None:
         with self._changed:
             while not self._waiting:
                 if self._stopped:
@@ -158,19 +161,21 @@ class WorkerPool:
                 self._changed.wait()
                 self._idle -= 1
             work = self._waiting[0]
-            first = work.next
-            until = min(first + self._run_length(), work.consume.until)
+            consume, first = work.consume, work.next
+            until = consume.until
+            if not consume.ordered:
+                until = min(first + self._run_length(), until)
             work.next = until
-            if until == work.consume.until:
+            if until == consume.until:
                 self._waiting.popleft()
-            self._running[work.consume.queue, work.consume.epoch] += until - first
+            self._running[consume.queue, consume.epoch] += until - first
             if self._waiting and self._idle:
                 self._changed.notify()
-            return work, first, until
+            return consume, first, until
 
     def _run_length(self) -> int:
-        if self._batch_size > 1:
-            return self._batch_size
+        if self._listening.batch_size > 1:
+            return self._listening.batch_size
         if self._seconds_each is None:
             return 1
         return max(1, int(_RUN_S / max(self._seconds_each, 1e-7)))
@@ -182,8 +187,12 @@ class WorkerPool:
         )
 
     def _give_back(self, consume: Consume, first: int, until: int) -> bool:
-        rest = Consume(consume.queue, consume.epoch, consume.batch, first, until)
+        """Let the rest of a run wait again; not when it must not start any more."""
+        permit = consume.permit
+        if permit is not None and time.monotonic() >= permit.valid_until:
+            return False
         key = consume.queue, consume.epoch
+        rest = msgspec.structs.replace(consume, first=first, until=until)
         with self._changed:
             if self._stopped or key in self._cancelled:
                 return False
@@ -191,65 +200,3 @@ class WorkerPool:
             self._waiting.appendleft(_Work(rest))
             self._changed.notify()
             return True
-
-    def _run(self, consume: Consume, first: int, until: int) -> tuple[int, list[tuple[int, int]]]:
-        """Run listeners from `first` on; returns where it stopped, and what failed."""
-        messages = consume.batch.messages
-        topic = consume.queue.topic
-        if self._batch_size > 1:
-            return until, self._run_batch(topic, messages[first:until], first)
-        failures: list[tuple[int, int]] = []
-        share_at = time.perf_counter() + _RUN_S
-        listener = self._listener_for(topic)
-        for position in range(first, until):
-            message = messages[position]
-            try:
-                (listener or self._listener(message.topic))(message)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
-                failures.append((position, _delay_level(error)))
-                _report(error, message)
-            if time.perf_counter() > share_at:
-                return position + 1, failures
-        return until, failures
-
-    def _run_batch(self, topic: str, messages: Sequence[Any], first: int) -> list[tuple[int, int]]:
-        listener = self._listener_for(topic) or self._listener(messages[0].topic)
-        try:
-            listener(list(messages))
-        except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
-            _report(error, messages[0])
-            failed = messages
-            if isinstance(error, RetryLater) and error.messages is not None:
-                failed = error.messages
-            names = {id(message) for message in failed}
-            level = _delay_level(error)
-            return [
-                (first + index, level)
-                for index, message in enumerate(messages)
-                if id(message) in names
-            ]
-        return []
-
-    def _listener(self, topic: str) -> Listener:
-        listener = self._listener_for(topic)
-        if listener is None:
-            raise LookupError(f"no listener for topic {topic}: it is no longer subscribed")
-        return listener
-
-
-def _delay_level(error: Exception) -> int:
-    if isinstance(error, DeadLetter):
-        return _DEAD_LETTER
-    if isinstance(error, RetryLater) and error.delay_level is not None:
-        return error.delay_level
-    return _BROKER_CHOOSES
-
-
-def _report(error: Exception, message: Any) -> None:
-    where = f"{message.queue.path} offset {message.queue_offset}"
-    if isinstance(error, RetryLater):
-        _log.debug("listener asks to deliver %s again: %s", where, error)
-    elif isinstance(error, DeadLetter):
-        _log.warning("listener gives %s up: %s", where, error)
-    else:
-        _log.warning("listener failed on %s; it is delivered again later", where, exc_info=error)

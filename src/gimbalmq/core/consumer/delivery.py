@@ -89,6 +89,8 @@ class Delivery:
         self._context.out += (
             SendBack(held.queue, held.epoch, event.batch, position, level)
             for position, level in event.failures
+            # Done already: it took too long and was sent back meanwhile.
+            if not event.batch.is_done(position)
         )
 
     def _consumed_in_order(

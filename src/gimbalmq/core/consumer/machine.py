@@ -32,6 +32,7 @@ from gimbalmq.core.consumer.effects import (
     FindOffset,
     HandOver,
     Leave,
+    ListMembers,
     RebalanceReport,
     RenewHeartbeat,
     Stopped,
@@ -156,7 +157,7 @@ class ConsumerMachine:
             case TimerName.REBALANCE:
                 self._request_pass(Trigger.TIMER, now)
             case TimerName.NEXT_PASS:
-                self._context.out += self.passes.due(now)
+                self._carry_out(self.passes.due(now), now)
             case TimerName.COMMIT:
                 self._commit_all()
             case TimerName.RENEW_LOCKS:
@@ -195,16 +196,21 @@ class ConsumerMachine:
     # ---- ownership ---------------------------------------------------------------------------
 
     def _request_pass(self, trigger: Trigger, now: float) -> None:
-        self._context.out += self.passes.request(trigger, now)
-        if self.settings.broadcasting:
-            # Every member owns everything: no list of members is needed, or asked for.
-            self._on_members(ev.MembersListed((self.settings.client_id,)), now)
+        self._carry_out(self.passes.request(trigger, now), now)
+
+    def _carry_out(self, effects: Iterable[Effect], now: float) -> None:
+        for effect in effects:
+            if self.settings.broadcasting and isinstance(effect, ListMembers):
+                # Every member owns everything: nobody needs to be asked.
+                self._on_members(ev.MembersListed((self.settings.client_id,)), now)
+            else:
+                self._context.out.append(effect)
 
     def _on_woken(self, event: ev.Woken, now: float) -> None:
         self._request_pass(event.trigger, now)
 
     def _on_route(self, event: ev.RouteLearned, now: float) -> None:
-        self._context.out += self.passes.learn_route(event.topic, event.queues, now)
+        self._carry_out(self.passes.learn_route(event.topic, event.queues, now), now)
 
     def _on_subscribed(self, event: ev.Subscribed, now: float) -> None:
         self.passes.add_topic(event.topic)
@@ -225,7 +231,7 @@ class ConsumerMachine:
         changed = [target.topic for target in targets if self._apply(target, now)]
         if changed:
             self._context.out.append(RenewHeartbeat(tuple(changed)))
-        self._context.out += effects
+        self._carry_out(effects, now)
 
     def _apply(self, target: Target, now: float) -> bool:
         """Move from what is held of one topic to the target; True when something changed."""
@@ -287,7 +293,7 @@ class ConsumerMachine:
                 f"{event.queue.path}: no start offset ({why}); trying again",
             )
             self._let_go(held, now)
-            self._context.out += self.passes.retry(Trigger.RETRY, now)
+            self._carry_out(self.passes.retry(Trigger.RETRY, now), now)
             return
         held.process = ProcessQueue(event.offset)
         self.passes.settled(event.queue)

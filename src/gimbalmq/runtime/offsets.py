@@ -1,0 +1,145 @@
+"""Where a consumer keeps its offsets: at the brokers, or, when broadcasting, in a file.
+
+The file is Java's: one document per client and group, with queues as keys. It is replaced by
+rename, on a thread of its own, so that a slow disk does not hold up heartbeats.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+from gimbalmq.errors import ConfigurationError, GimbalError, ProtocolError
+from gimbalmq.flows.offset import StartFrom, hand_over, start_offset, starting_offset
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.instance import ClientInstance
+from gimbalmq.wire.bodies import decode_offset_file, encode_offset_file
+from gimbalmq.wire.headers import update_offset_request
+
+__all__ = ["BrokerOffsets", "LocalOffsets", "OffsetKeeper"]
+
+_log = logging.getLogger("gimbalmq.consumer")
+
+Found = Callable[[int | GimbalError], None]
+Stored = Callable[[GimbalError | None], None]
+
+
+class OffsetKeeper(Protocol):
+    """Finds and stores the offsets of one group's member."""
+
+    def find(self, queue: MessageQueue, address: str, found: Found) -> None:
+        """Where to start."""
+
+    def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
+        """Store progress; may be lost, since it is stored again."""
+
+    def hand_over(
+        self, queue: MessageQueue, address: str, offset: int, stored: Stored, *, force: bool
+    ) -> None:
+        """Store the last progress and say when that is done."""
+
+
+class BrokerOffsets:
+    """Offsets of a clustering group: each queue's on its broker."""
+
+    def __init__(self, instance: ClientInstance, group: str, start: StartFrom) -> None:
+        self._instance = instance
+        self._group = group
+        self._start = start
+
+    def find(self, queue: MessageQueue, address: str, found: Found) -> None:
+        """The stored offset, or where the start policy says."""
+        self._instance.driver.spawn(start_offset(address, self._group, queue, self._start), found)
+
+    def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
+        """Store progress, one-way."""
+        request = update_offset_request(self._group, queue, offset, oneway=True)
+        self._instance.driver.notify(address, request)
+
+    def hand_over(
+        self, queue: MessageQueue, address: str, offset: int, stored: Stored, *, force: bool
+    ) -> None:
+        """Store the last progress, unless the next owner is further on."""
+        self._instance.driver.spawn(
+            hand_over(address, self._group, queue, offset, force=force), stored
+        )
+
+
+class LocalOffsets:
+    """Offsets of a broadcasting member, in a file of its own."""
+
+    def __init__(self, instance: ClientInstance, path: Path, start: StartFrom) -> None:
+        self._instance = instance
+        self._path = path
+        self._start = start
+        self._offsets = _load(path)
+        self._changed = False
+        self._writer = ThreadPoolExecutor(1, "gimbalmq-offsets")
+
+    def find(self, queue: MessageQueue, address: str, found: Found) -> None:
+        """The offset in the file, or where the start policy says."""
+        known = self._offsets.get(queue)
+        if known is not None:
+            self._instance.driver.call_later(0.0, lambda: found(known))
+        else:
+            self._instance.driver.spawn(starting_offset(address, queue, self._start), found)
+
+    def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
+        """Note progress; the file follows once for all queues of a round."""
+        del address
+        if self._offsets.get(queue) != offset:
+            self._offsets[queue] = offset
+            if not self._changed:
+                self._changed = True
+                self._instance.driver.call_later(0.0, self._write)
+
+    def hand_over(
+        self, queue: MessageQueue, address: str, offset: int, stored: Stored, *, force: bool
+    ) -> None:
+        """Note the last progress."""
+        del force  # nobody else writes this file
+        self.commit(queue, address, offset)
+        self._instance.driver.call_later(0.0, lambda: stored(None))
+
+    def close(self) -> None:
+        """Write what is not written yet, and wait for it."""
+        self._writer.submit(_save, self._path, dict(self._offsets))
+        self._writer.shutdown()
+
+    def _write(self) -> None:
+        self._changed = False
+        self._writer.submit(_save, self._path, dict(self._offsets))
+
+
+def _load(path: Path) -> dict[MessageQueue, int]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigurationError(
+            f"offset file {path} cannot be read ({error.strerror}): check its permissions"
+        ) from error
+    try:
+        return decode_offset_file(data)
+    except ProtocolError as error:
+        raise ConfigurationError(
+            f"offset file {path} is corrupt ({error}): move it away to start anew, or restore it"
+        ) from error
+
+
+def _save(path: Path, offsets: dict[MessageQueue, int]) -> None:
+    fresh = path.with_suffix(".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with fresh.open("wb") as file:
+            file.write(encode_offset_file(offsets))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        _log.warning("offset file %s could not be written: %s", path, error)
