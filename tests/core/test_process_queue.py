@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from gimbalmq.core.process_queue import Batch, ProcessQueue
 
 
-@pytest.mark.rule("B3")
+@pytest.mark.rule("B3b", "B3c")
 def test_commit_offset_is_the_lowest_unfinished_offset():
     held = ProcessQueue(5)
     batch = held.put("abc", [5, 6, 7], body_bytes=30, next_offset=8)
@@ -26,6 +26,7 @@ def test_a_filtered_tail_is_committed_once_nothing_is_cached():
     assert held.commit_offset == 10
 
 
+@pytest.mark.rule("B3e")
 def test_finishing_twice_counts_once():
     held = ProcessQueue(0)
     batch = held.put("ab", [0, 1], body_bytes=8, next_offset=2)
@@ -42,6 +43,7 @@ def test_advance_never_moves_back():
     assert held.commit_offset == 9
 
 
+@pytest.mark.rule("B3d")
 def test_span_reaches_from_the_lowest_unfinished_to_the_highest_cached_offset():
     held = ProcessQueue(0)
     assert held.span == 0
@@ -80,6 +82,7 @@ _replies = st.lists(
 )
 
 
+@pytest.mark.rule("B3c", "B3e")
 @given(start=st.integers(0, 100), replies=_replies, runs=_runs)
 def test_any_order_of_finishing_agrees_with_a_naive_model(start, replies, runs):
     held, naive = ProcessQueue(start), _NaiveQueue(start)
@@ -94,10 +97,10 @@ def test_any_order_of_finishing_agrees_with_a_naive_model(start, replies, runs):
         naive.put(offsets, next_offset)
     for which, first, length in runs:
         batch = batches[which % len(batches)]
-        first %= len(batch.offsets)
-        until = min(first + length, len(batch.offsets))
-        held.finish(batch, first, until)
-        naive.finish(batch.offsets[first:until])
+        start = first % len(batch.offsets)
+        until = min(start + length, len(batch.offsets))
+        held.finish(batch, start, until)
+        naive.finish(batch.offsets[start:until])
         assert held.commit_offset == naive.commit_offset
         assert held.cached_count == len(naive.unfinished)
     for batch in batches:

@@ -204,6 +204,8 @@ class PushConsumer:
             tags: `*`, or the wanted tags joined by `||`.
             sql: An SQL92 expression over properties instead of tags; brokers must enable it.
             listener: Gets each message, or a list of them when `batch_size` is above 1.
+
+        Also possible while running. All members of a group must subscribe to the same.
         """
         if self._state != "created":
             raise StateError(
@@ -216,9 +218,23 @@ class PushConsumer:
         def take(function: _ListenerT) -> _ListenerT:
             self._expressions[topic] = tags, sql
             self._listeners[topic] = function
+            if self._shared is not None and self._host is not None:
+                shared, host = self._shared, self._host
+                version_ms = shared.run(lambda: shared.instance.driver.now().wall_ms)
+                subscription = _subscription(topic, tags, sql, version_ms)
+                shared.run(lambda: host.subscribe(subscription))
             return function
 
         return take if listener is None else take(listener)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume a topic no longer; running listeners finish, and its offsets are stored."""
+        self._expressions.pop(topic, None)
+        if self._state == "running":
+            shared, host = self._running()
+            shared.run(lambda: host.unsubscribe(topic))
+        else:
+            self._listeners.pop(topic, None)
 
     def on_rebalance(
         self, callback: Callable[[RebalanceReport], object]
@@ -284,13 +300,9 @@ class PushConsumer:
         def finished(done: Consumed) -> None:
             shared.post(lambda: host.finished(done))
 
-        self._pool = WorkerPool(
-            self.group,
-            Listening(self._listeners.get, self._listener_settings),
-            finished,
-            workers=self._workers,
-        )
-        host.attach(self._pool)
+        listening = Listening(self._listeners.get, self._listener_settings)
+        self._pool = WorkerPool(self.group, listening, finished, workers=self._workers)
+        host.attach(self._pool, listening, self._workers)
         self._host = host
         if self._rebalance_callbacks:
             self._notifier = ThreadPoolExecutor(1, f"gimbalmq-{self.group}-rebalance")

@@ -60,6 +60,11 @@ class SharedInstance:
         """Run something on the engine thread, soon."""
         self._engine.post(action)
 
+    @property
+    def on_engine_thread(self) -> bool:
+        """Whether the caller is the engine thread, which must not wait."""
+        return self._engine.is_current
+
     def run(self, action: Callable[[], _T]) -> _T:
         """Run something on the engine thread and return its result."""
         future: Future[_T] = Future()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -19,18 +20,28 @@ from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.errors import GimbalError, ProtocolError
 from gimbalmq.flows.dead_letter import dead_letter_request
 from gimbalmq.flows.group import list_members
-from gimbalmq.flows.lock import confirm_gone, lock, unlock, unlock_for
 from gimbalmq.flows.offset import StartFrom
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.driver import Timer
+from gimbalmq.runtime.inspection import consume_directly, running_info
 from gimbalmq.runtime.instance import ClientInstance
+from gimbalmq.runtime.listening import Listening
+from gimbalmq.runtime.lock_calls import LockCalls
 from gimbalmq.runtime.offsets import OffsetKeeper
 from gimbalmq.runtime.workers import WorkerPool
-from gimbalmq.wire.bodies import ConsumerData
-from gimbalmq.wire.codes import PullFlag, ResponseCode
-from gimbalmq.wire.command import Command
+from gimbalmq.wire.bodies import (
+    ConsumerData,
+    ConsumeResult,
+    ConsumerStatus,
+    decode_reset_offsets,
+    encode_consume_result,
+    encode_consumer_status,
+    encode_running_info,
+)
+from gimbalmq.wire.codes import PullFlag, RequestCode, ResponseCode
+from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.headers import (
     parse_pull_response,
     pull_request,
@@ -83,9 +94,13 @@ class ConsumerHost:
         self._announced = announced
         self._stopped = stopped
         self._workers: WorkerPool | None = None
+        self._listening: Listening | None = None
+        self._worker_count = 0
+        self._started_ms = 0
         self._timers: dict[tuple[ev.TimerName, MessageQueue | None, int], Timer] = {}
         self._events: deque[ev.Event] = deque()
         self._handling = False
+        self._locks = LockCalls(instance, self.group, self.dispatch)
         self._performers: dict[type[Any], Callable[[Any], None]] = {
             fx.SetTimer: self._set_timer,
             fx.RefreshRoute: self._refresh_route,
@@ -96,10 +111,10 @@ class ConsumerHost:
             fx.Consume: self._consume,
             fx.SendBack: self._send_back,
             fx.Bury: self._bury,
-            fx.Lock: self._lock,
-            fx.Unlock: self._unlock,
-            fx.ConfirmGone: self._confirm_gone,
-            fx.TakeOver: self._take_over,
+            fx.Lock: self._locks.lock,
+            fx.Unlock: self._locks.unlock,
+            fx.ConfirmGone: self._locks.confirm_gone,
+            fx.TakeOver: self._locks.take_over,
             fx.Commit: self._commit,
             fx.Cancel: self._cancel,
             fx.HandOver: self._hand_over,
@@ -109,9 +124,12 @@ class ConsumerHost:
             fx.Stopped: self._end,
         }
 
-    def attach(self, workers: WorkerPool) -> None:
+    def attach(self, workers: WorkerPool, listening: Listening, worker_count: int) -> None:
         """Give the host the pool that runs its listeners."""
         self._workers = workers
+        self._listening = listening
+        self._worker_count = worker_count
+        self._started_ms = self._instance.driver.now().wall_ms
 
     def dispatch(self, event: ev.Event) -> None:
         """Hand an event to the machine and carry out what it wants."""
@@ -160,6 +178,62 @@ class ConsumerHost:
     def on_reconnected(self) -> None:
         """A broker has this member's registration again."""
         self.dispatch(ev.Woken(ev.Trigger.RECONNECT))
+
+    def on_request(self, request: Command, reply: Callable[[Command], None]) -> bool:
+        """Answer what brokers and tools ask a consumer."""
+        match request.code:
+            case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+                self.dispatch(ev.OffsetsReset(decode_reset_offsets(request.body)))
+            case RequestCode.GET_CONSUMER_RUNNING_INFO:
+                info = running_info(
+                    self.machine,
+                    self._subscriptions.values(),
+                    nameservers=self._instance.nameservers.addresses,
+                    started_ms=self._started_ms,
+                    workers=self._worker_count,
+                    now=self._instance.driver.now(),
+                    with_stacks=request.fields.get("jstackEnable") == "true",
+                )
+                reply(response_to(request, body=encode_running_info(info)))
+            case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+                topic = request.fields.get("topic", "")
+                offsets = {
+                    queue: held.process.commit_offset
+                    for queue, held in self.machine.held.items()
+                    if held.process is not None and queue.topic == topic
+                }
+                body = encode_consumer_status(ConsumerStatus(offsets))
+                reply(response_to(request, body=body))
+            case RequestCode.CONSUME_MESSAGE_DIRECTLY:
+                threading.Thread(
+                    target=self._consume_directly, args=(request, reply), daemon=True
+                ).start()
+            case _:
+                return False
+        return True
+
+    def _consume_directly(self, request: Command, reply: Callable[[Command], None]) -> None:
+        assert self._listening is not None
+        ordered = self.machine.settings.ordered
+        broker = request.fields.get("brokerName", "")
+        try:
+            (message,) = decode_records(request.body, broker)
+            result = consume_directly(self._listening, message, ordered=ordered)
+        except (ProtocolError, ValueError) as error:
+            result = ConsumeResult("CR_THROW_EXCEPTION", ordered, remark=str(error))
+        answer = response_to(request, body=encode_consume_result(result))
+        self._instance.driver.post(lambda: reply(answer))
+
+    def subscribe(self, subscription: SubscriptionData) -> None:
+        """Consume one more topic from now on."""
+        self._subscriptions[subscription.topic] = subscription
+        self.dispatch(ev.Subscribed(subscription.topic))
+        self._instance.refresh_route(subscription.topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Release the queues of a topic and consume it no longer."""
+        if self._subscriptions.pop(topic, None) is not None:
+            self.dispatch(ev.Unsubscribed(topic))
 
     # ---- effects -----------------------------------------------------------------------------
 
@@ -318,79 +392,6 @@ class ConsumerHost:
             self._events.append(ev.HandedOver(queue, epoch, f"{queue.broker} has no address"))
             return
         self._offsets.hand_over(queue, address, effect.offset, stored, force=effect.force)
-
-    # ---- locks -------------------------------------------------------------------------------
-
-    def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str | None, list[MessageQueue]]:
-        grouped: dict[str | None, list[MessageQueue]] = {}
-        for queue in queues:
-            master = self._instance.routes.master(queue)
-            grouped.setdefault(master, []).append(queue)
-        return grouped
-
-    def _lock(self, effect: fx.Lock) -> None:
-        epochs = dict(effect.asked)
-        for address, queues in self._by_address(epochs).items():
-            asked = tuple((queue, epochs[queue]) for queue in queues)
-            sent_at = self._instance.driver.now().at_s
-            if address is None or not self._instance.registered(address, self.group):
-                # A lock is asked for only where this member is listed: others judge by that.
-                self._events.append(ev.LockAnswered(asked, None, sent_at, "not registered"))
-                continue
-            self._instance.driver.spawn(
-                lock(address, self.group, self._instance.client_id, queues),
-                functools.partial(self._locked, asked, sent_at),
-            )
-
-    def _locked(
-        self,
-        asked: tuple[tuple[MessageQueue, int], ...],
-        sent_at: float,
-        result: frozenset[MessageQueue] | GimbalError,
-    ) -> None:
-        if isinstance(result, GimbalError):
-            self.dispatch(ev.LockAnswered(asked, None, sent_at, str(result)))
-        else:
-            self.dispatch(ev.LockAnswered(asked, result, sent_at))
-
-    def _unlock(self, effect: fx.Unlock) -> None:
-        queue, epoch = effect.queue, effect.epoch
-        address = self._instance.routes.master(queue)
-        if address is None:
-            self._events.append(ev.Unlocked(queue, epoch))
-            return
-        self._instance.driver.spawn(
-            unlock(address, self.group, self._instance.client_id, [queue]),
-            lambda _result: self.dispatch(ev.Unlocked(queue, epoch)),
-        )
-
-    def _confirm_gone(self, effect: fx.ConfirmGone) -> None:
-        def confirmed(result: frozenset[str] | GimbalError) -> None:
-            gone = frozenset[str]() if isinstance(result, GimbalError) else result
-            self.dispatch(ev.GoneConfirmed(gone))
-
-        brokers = self._instance.broker_addresses()
-        timeout_s = self._instance.settings.mq_client_api_timeout_s
-        self._instance.driver.spawn(
-            confirm_gone(brokers, self.group, effect.members, timeout_s), confirmed
-        )
-
-    def _take_over(self, effect: fx.TakeOver) -> None:
-        _log.warning(
-            "group %s: taking %d queues over from %s, which no broker lists any more",
-            self.group,
-            len(effect.queues),
-            ", ".join(sorted(effect.members)),
-        )
-        addresses = {
-            address: queues
-            for address, queues in self._by_address(effect.queues).items()
-            if address is not None
-        }
-        self._instance.driver.spawn(
-            unlock_for(addresses, self.group, effect.members),
-            lambda _result: self.dispatch(ev.TakenOver(effect.queues)),
-        )
 
     # ---- words -------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class DriverClient(Protocol):
         """The connection to the address is gone."""
 
     def on_request(self, address: str, request: Command) -> Command | None:
-        """The server asks; returns the answer, if the request wants one."""
+        """The server asks; returns the answer, or None when there is none, or `answer` sends it."""
 
 
 class Driver(Protocol):
@@ -62,6 +62,9 @@ class Driver(Protocol):
 
     def call_later(self, delay_s: float, action: Callable[[], None]) -> Timer:
         """Run something after a while."""
+
+    def answer(self, address: str, response: Command) -> None:
+        """Send a late answer to a request of a server, if its connection is still there."""
 
     def disconnect(self, address: str) -> None:
         """Close the connection to an address that is no longer needed."""

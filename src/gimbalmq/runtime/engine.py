@@ -137,6 +137,13 @@ class Engine:
         """Run a flow; `done` gets its result, or the error it ended with."""
         self._step(flow, done, functools.partial(next, flow))
 
+    def answer(self, address: str, response: Command) -> None:
+        """Send a late answer to a request of a server, if its connection is still there."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            connection.answer(response)
+            self._touched.add(connection)
+
     def disconnect(self, address: str) -> None:
         """Close the connection to an address, if there is one."""
         connection = self._connections.get(address)

@@ -19,9 +19,9 @@ from typing import Final, Protocol
 import msgspec
 
 from gimbalmq.core.routes import RouteTable
-from gimbalmq.errors import GimbalError, ProtocolError, StateError, TopicNotFoundError
+from gimbalmq.errors import GimbalError, StateError, TopicNotFoundError
 from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
-from gimbalmq.flows.transaction import TransactionCheck, parse_check
+from gimbalmq.flows.transaction import TransactionCheck
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import MASTER_ID, TopicRoute
 from gimbalmq.runtime.driver import Driver
@@ -65,6 +65,9 @@ class GroupMember(Protocol):
 
     def on_reconnected(self) -> None:
         """A broker has this member's registration again."""
+
+    def on_request(self, request: Command, reply: Callable[[Command], None]) -> bool:
+        """A broker asks about this group; False when the request is not known."""
 
 
 class ClientInstance:
@@ -342,39 +345,30 @@ class ClientInstance:
 
     def on_request(self, address: str, request: Command) -> Command | None:
         """Answer a broker's request; change notices go to the group they name."""
+        # Requests about a group name it as one or the other.
+        group = request.fields.get("consumerGroup") or request.fields.get("group", "")
+        member = self._members.get(group)
         if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            member = self._members.get(request.fields.get("consumerGroup", ""))
             if member is not None:
                 member.on_notice()
             return None
-        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
-            self._check_transaction(address, request)
+        reply = functools.partial(self.driver.answer, address)
+        if member is not None and member.on_request(request, reply):
             return None
         if request.is_oneway:
             _log.debug("request %s from %s is not handled by this client", request.code, address)
             return None
+        if group and member is None:
+            return response_to(
+                request,
+                ResponseCode.SYSTEM_ERROR,
+                f"The Consumer Group <{group}> not exist in this consumer",
+            )
         return response_to(
             request,
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f" request type {request.code} not supported",
         )
-
-    def _check_transaction(self, address: str, request: Command) -> None:
-        broker = self.routes.addresses().get(address, ("", 0))[0]
-        try:
-            check = parse_check(request, broker)
-        except ProtocolError as error:
-            self.warn(f"check {address}", f"{address} asks about a transaction: {error}")
-            return
-        answer = self._producers.get(check.group)
-        if answer is None:
-            self.warn(
-                f"check {check.group}",
-                f"{address} asks about transaction {check.half.message_id} of group "
-                f"'{check.group}', whose producer has no check function: it stays open",
-            )
-            return
-        answer(address, check)
 
     # ---- log ---------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 import pytest
-from core.consumer.harness import ME, OTHER, QUEUES, Harness, one, only
 
+from core.consumer.harness import ME, OTHER, QUEUES, Harness, one, only
 from gimbalmq.core.consumer.effects import (
     Announce,
     Cancel,
@@ -55,7 +55,7 @@ def test_start_asks_for_the_members_at_once(harness):
     assert only(harness.start(), ListMembers)
 
 
-@pytest.mark.rule("B2.4")
+@pytest.mark.rule("B2.8b")
 def test_a_lone_member_takes_every_queue_and_tells_the_brokers(harness):
     harness.start()
     effects = harness.members(ME)
@@ -64,21 +64,21 @@ def test_a_lone_member_takes_every_queue_and_tells_the_brokers(harness):
     assert one(effects, Announce).report.acquired == QUEUES
 
 
-@pytest.mark.rule("B2.4")
+@pytest.mark.rule("B2.4a")
 def test_two_members_share_as_the_strategy_says(harness):
     harness.start()
     effects = harness.members(OTHER, ME)  # the broker lists in any order
     assert [effect.queue for effect in only(effects, FindOffset)] == list(QUEUES[:2])
 
 
-@pytest.mark.rule("B2.6")
+@pytest.mark.rule("B2.6g", "B4.1a")
 def test_a_located_queue_is_pulled_from_its_offset(harness):
     pulls = harness.owning(ME, offset=7)
     assert {pull.offset for pull in pulls.values()} == {7}
     assert harness.machine.assignment() == frozenset(QUEUES)
 
 
-@pytest.mark.rule("B2.6")
+@pytest.mark.rule("B2.6e", "B2.6f", "B2.10e", "B2.10g")
 @pytest.mark.parametrize("offset", [None, -1])
 def test_a_queue_without_a_start_offset_is_not_owned_and_tried_again_soon(harness, offset):
     harness.start()
@@ -89,7 +89,7 @@ def test_a_queue_without_a_start_offset_is_not_owned_and_tried_again_soon(harnes
     assert one(effects, Warn)
 
 
-@pytest.mark.rule("B2.7")
+@pytest.mark.rule("B2.6c", "B2.7a", "B2.7c")
 def test_a_queue_that_moves_away_is_drained_then_stored_then_let_go(harness):
     pulls = harness.owning(ME)
     lost = QUEUES[3]
@@ -104,6 +104,7 @@ def test_a_queue_that_moves_away_is_drained_then_stored_then_let_go(harness):
     assert lost not in harness.machine.held
 
 
+@pytest.mark.rule("B4.1a", "B4.2a", "B5.1i")
 def test_nothing_of_a_queue_given_up_is_pulled_again(harness):
     pulls = harness.owning(ME)
     harness.pass_again(ME, OTHER)
@@ -145,7 +146,7 @@ def test_an_answer_for_an_earlier_acquisition_changes_nothing(harness):
     assert not harness.deliver(old, b"from the past")
 
 
-@pytest.mark.rule("B2.4")
+@pytest.mark.rule("B2.4b", "B2.5e")
 def test_without_a_member_list_the_queues_are_kept_and_the_list_is_asked_for_soon(harness):
     harness.owning(ME)
     harness.now += 1.0
@@ -167,7 +168,7 @@ def test_the_pause_between_failing_passes_doubles_up_to_the_interval(harness):
     assert delays[-1] == 20.0
 
 
-@pytest.mark.rule("B1.0")
+@pytest.mark.rule("B1.0c")
 def test_a_member_that_stays_missing_from_the_list_gives_up_its_queues(harness):
     harness.owning(ME)
     first = harness.pass_again(OTHER)
@@ -199,6 +200,7 @@ def test_pitfall_3_a_doubled_id_beside_a_java_member_is_treated_as_java_treats_i
     assert [find.queue for find in only(effects, FindOffset)] == [QUEUES[2]]
 
 
+@pytest.mark.rule("B2.2b")
 def test_pitfall_17_a_burst_of_notices_becomes_one_pass(harness):
     harness.owning(ME)
     harness.now += 1.0
@@ -227,7 +229,7 @@ def test_an_unchanged_route_starts_nothing(harness):
     assert not harness.handle(RouteLearned("orders", frozenset(QUEUES)))
 
 
-@pytest.mark.rule("B2.2")
+@pytest.mark.rule("B2.2a", "B2.3c")
 def test_the_timer_starts_a_pass_every_interval(harness):
     harness.owning(ME)
     effects = harness.pass_again(ME)
@@ -236,6 +238,7 @@ def test_the_timer_starts_a_pass_every_interval(harness):
     assert only(harness.handle(TimerFired(TimerName.REBALANCE)), ListMembers)
 
 
+@pytest.mark.rule("B2.4f")
 def test_a_topic_without_route_is_asked_for_again_and_does_not_stop_the_others():
     harness = Harness(topics=("orders", "refunds", "%RETRY%billing"))
     harness.start()
@@ -248,6 +251,7 @@ def test_a_topic_without_route_is_asked_for_again_and_does_not_stop_the_others()
     ]
 
 
+@pytest.mark.rule("B2.4c")
 def test_a_strategy_that_fails_keeps_the_queues_and_says_why(harness):
     harness.owning(ME)
     effects = harness.pass_again(ME, "")
@@ -255,7 +259,7 @@ def test_a_strategy_that_fails_keeps_the_queues_and_says_why(harness):
     assert "empty client id" in one(effects, Warn).text
 
 
-@pytest.mark.rule("B2.6")
+@pytest.mark.rule("B3h")
 def test_a_queue_whose_pull_never_came_back_is_dropped_and_taken_again(harness):
     pulls = harness.owning(ME)
     harness.now += 121.0
@@ -270,7 +274,7 @@ def test_a_queue_whose_pull_never_came_back_is_dropped_and_taken_again(harness):
 # ---- pull loop -----------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("B4.3")
+@pytest.mark.rule("B4.3a")
 def test_found_messages_are_consumed_and_the_next_pull_goes_on_behind_them(harness):
     pull = harness.owning(ME)[QUEUES[0]]
     effects = harness.deliver(pull, b"a", b"b")
@@ -287,7 +291,7 @@ def test_an_empty_answer_moves_on_to_the_next_offset(harness, status):
     assert one(effects, Pull).offset == 9
 
 
-@pytest.mark.rule("B4.3")
+@pytest.mark.rule("B4.3d")
 def test_an_illegal_offset_stores_the_brokers_offset_and_starts_over(harness):
     pull = harness.owning(ME, offset=50)[QUEUES[0]]
     effects = harness.handle(PullAnswered(pull.queue, pull.epoch, PullStatus.OFFSET_ILLEGAL, 10))
@@ -337,7 +341,7 @@ def test_a_paused_queue_is_not_pulled_until_it_is_resumed(harness):
 # ---- results -------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("B5.1")
+@pytest.mark.rule("B5.1c")
 def test_a_failed_message_is_sent_back_and_holds_the_offset_until_then(harness):
     pull = harness.owning(ME)[QUEUES[0]]
     consume = one(harness.deliver(pull, b"a", b"b", b"c"), Consume)
@@ -351,7 +355,7 @@ def test_a_failed_message_is_sent_back_and_holds_the_offset_until_then(harness):
     assert offset_of(harness, pull.queue) == 3
 
 
-@pytest.mark.rule("B5.1")
+@pytest.mark.rule("B5.1d")
 def test_a_message_that_cannot_be_sent_back_is_delivered_again_after_five_seconds(harness):
     pull = harness.owning(ME)[QUEUES[0]]
     consume = one(harness.deliver(pull, b"a"), Consume)
@@ -378,7 +382,7 @@ def test_pitfall_6_a_failure_during_release_is_left_to_the_next_owner(harness):
     assert one(effects, HandOver).offset == 0
 
 
-@pytest.mark.rule("B5.5")
+@pytest.mark.rule("B2.1b")
 def test_offsets_of_all_owned_queues_are_committed_every_interval_even_unchanged(harness):
     harness.owning(ME, offset=3)
     for _ in range(2):
@@ -390,7 +394,7 @@ def test_offsets_of_all_owned_queues_are_committed_every_interval_even_unchanged
 # ---- leaving -------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("B5.4")
+@pytest.mark.rule("B5.4a", "B5.4b")
 def test_pitfall_7_leaving_drains_then_stores_offsets_then_unregisters(harness):
     pulls = harness.owning(ME)
     consume = one(harness.deliver(pulls[QUEUES[0]], b"a"), Consume)
@@ -425,3 +429,93 @@ def test_after_it_has_left_the_machine_is_silent(harness):
 
 def offset_of(harness, queue):
     return harness.machine.held[queue].process.commit_offset
+
+
+# ---- finer points of the pull loop and of release ------------------------------------------------
+
+
+@pytest.mark.rule("B4.3c")
+def test_with_nothing_cached_an_empty_answer_moves_the_offset_to_commit(harness):
+    pull = harness.owning(ME)[QUEUES[0]]
+    effects = harness.handle(PullAnswered(pull.queue, pull.epoch, PullStatus.NO_MATCHED_MESSAGE, 9))
+    assert (one(effects, Pull).offset, one(effects, Pull).commit_offset) == (9, 9)
+
+
+@pytest.mark.rule("B4.3c")
+def test_with_something_cached_an_empty_answer_does_not_move_it(harness):
+    pull = harness.owning(ME)[QUEUES[0]]
+    harness.deliver(pull, b"a")
+    effects = harness.handle(PullAnswered(pull.queue, pull.epoch, PullStatus.NO_MATCHED_MESSAGE, 9))
+    assert (one(effects, Pull).offset, one(effects, Pull).commit_offset) == (9, 0)
+
+
+@pytest.mark.rule("B4.2f")
+def test_a_pull_that_failed_is_repeated_after_one_second(harness):
+    pull = harness.owning(ME, offset=4)[QUEUES[0]]
+    timer = one(harness.handle(PullFailed(pull.queue, pull.epoch, None, "broken")), SetTimer)
+    assert (timer.name, timer.delay_s) == (TimerName.PULL, 1.0)
+    assert one(harness.handle(TimerFired(timer.name, timer.queue, timer.epoch)), Pull).offset == 4
+
+
+@pytest.mark.rule("B4.3e")
+def test_flow_control_of_the_broker_repeats_the_pull_after_twenty_milliseconds(harness):
+    pull = harness.owning(ME)[QUEUES[0]]
+    effects = harness.handle(PullFailed(pull.queue, pull.epoch, 215, "busy"))
+    assert one(effects, SetTimer).delay_s == 0.02
+
+
+@pytest.mark.rule("B2.6a")
+def test_all_queues_to_give_up_are_dropped_before_any_is_released(harness):
+    harness.owning(ME)
+    effects = harness.pass_again(ME, OTHER)
+    lost = {cancel.queue for cancel in only(effects, Cancel)}
+    assert lost == set(QUEUES[2:])
+    assert not lost & harness.machine.assignment()
+    assert not only(effects, HandOver)
+
+
+@pytest.mark.rule("B2.6d")
+def test_a_queue_taken_again_starts_at_the_offset_that_is_found_then(harness):
+    old = harness.owning(ME, offset=5)[QUEUES[3]]
+    harness.pass_again(ME, OTHER)
+    harness.handle(Cancelled(old.queue, old.epoch, 0))
+    harness.handle(HandedOver(old.queue, old.epoch))
+    pulls = only(harness.located(harness.pass_again(ME), offset=70), Pull)
+    assert {pull.offset for pull in pulls if pull.queue == old.queue} == {70}
+
+
+@pytest.mark.rule("B2.7b")
+def test_a_result_that_comes_after_the_queue_was_let_go_changes_nothing(harness):
+    pull = harness.owning(ME)[QUEUES[3]]
+    consume = one(harness.deliver(pull, b"a"), Consume)
+    harness.pass_again(ME, OTHER)
+    harness.handle(Cancelled(pull.queue, pull.epoch, 1))
+    harness.handle(TimerFired(TimerName.DRAIN, pull.queue, pull.epoch))
+    harness.handle(HandedOver(pull.queue, pull.epoch))
+    assert not harness.handle(Consumed(pull.queue, pull.epoch, consume.batch, 0, 1))
+
+
+@pytest.mark.rule("B5.5c")
+def test_queues_that_are_no_longer_held_are_not_committed(harness):
+    harness.owning(ME)
+    harness.pass_again(ME, OTHER)
+    committed = {c.queue for c in only(harness.handle(TimerFired(TimerName.COMMIT)), Commit)}
+    assert committed == set(QUEUES[:2])
+
+
+@pytest.mark.rule("B5.1f")
+def test_the_offset_to_commit_only_increases(harness):
+    pull = harness.owning(ME)[QUEUES[0]]
+    consume = one(harness.deliver(pull, *[b"x"] * 6), Consume)
+    seen = [offset_of(harness, pull.queue)]
+    for first, until in [(4, 6), (0, 1), (2, 4), (1, 2), (0, 6)]:
+        harness.handle(Consumed(pull.queue, pull.epoch, consume.batch, first, until))
+        seen.append(offset_of(harness, pull.queue))
+    assert seen == sorted(seen)
+    assert seen[-1] == 6
+
+
+@pytest.mark.rule("B2.4d")
+def test_a_pass_that_changes_nothing_is_settled_and_waits_for_the_interval(harness):
+    harness.owning(ME)
+    assert harness.pass_again(ME) == [SetTimer(TimerName.REBALANCE, 20.0)]

@@ -1,0 +1,98 @@
+"""What brokers and tools ask a running consumer, and the answers.
+
+`mqadmin consumerStatus` and our own doctor read the running info: which queues a member believes
+to own, how far it is, what it subscribes to, and where its threads are.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable
+
+from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.core.process_queue import Batch
+from gimbalmq.flows.effects import Instant
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.listening import Listening
+from gimbalmq.wire.bodies import ConsumeResult, QueueInfo, RunningInfo
+from gimbalmq.wire.codes import CLIENT_VERSION, version_name
+from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.subscription import SubscriptionData
+
+__all__ = ["consume_directly", "running_info", "thread_stacks"]
+
+
+def running_info(
+    machine: ConsumerMachine,
+    subscriptions: Iterable[SubscriptionData],
+    *,
+    nameservers: Iterable[str],
+    started_ms: int,
+    workers: int,
+    now: Instant,
+    with_stacks: bool,
+) -> RunningInfo:
+    """Everything there is to know about a consumer."""
+    settings = machine.settings
+    return RunningInfo(
+        properties={
+            "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in nameservers),
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CLIENT_VERSION": "V" + version_name(CLIENT_VERSION).replace(".", "_"),
+            "PROP_THREADPOOL_CORE_SIZE": str(workers),
+            "PROP_CONSUMEORDERLY": "true" if settings.ordered else "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+        },
+        subscriptions=tuple(subscriptions),
+        queues={
+            queue: _queue_info(held, now)
+            for queue, held in machine.held.items()
+            if held.process is not None
+        },
+        stacks=thread_stacks() if with_stacks else None,
+    )
+
+
+def _queue_info(held: HeldQueue, now: Instant) -> QueueInfo:
+    process = held.process
+    assert process is not None
+    return QueueInfo(
+        commit_offset=process.commit_offset,
+        cached_min_offset=process.commit_offset if process.cached_count else 0,
+        cached_max_offset=process.commit_offset + process.span if process.cached_count else 0,
+        cached_count=process.cached_count,
+        cached_size_mib=process.cached_bytes >> 20,
+        locked=held.permit is not None and held.state is not HeldState.LOCKING,
+        dropped=held.released,
+        last_pull_timestamp=now.wall_ms - int((now.at_s - held.last_pull_at) * 1000),
+    )
+
+
+def thread_stacks() -> str:
+    """The stack of every thread of this process, as text."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return "\n".join(
+        f"{names.get(ident, ident)}\n" + "".join(traceback.format_stack(frame))
+        for ident, frame in sys._current_frames().items()  # noqa: SLF001 - the only way there is
+    )
+
+
+def consume_directly(
+    listening: Listening, message: ReceivedMessage, *, ordered: bool
+) -> ConsumeResult:
+    """Have a listener consume one message now, outside of any queue, and say what it did."""
+    batch = Batch([message], [message.queue_offset], len(message.stored_body))
+    queue = MessageQueue(message.topic, message.broker, message.queue_id)
+    started = time.monotonic()
+    done = listening.run(Consume(queue, 0, batch, 0, 1, ordered), 0, 1, 60.0)
+    failed = bool(done.failures) or done.reached is not None
+    return ConsumeResult(
+        result="CR_LATER" if failed else "CR_SUCCESS",
+        order=ordered,
+        spent_ms=int((time.monotonic() - started) * 1000),
+    )

@@ -1,0 +1,105 @@
+"""Carries out a consumer's lock effects: one request per broker, answers as events."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable
+
+from gimbalmq.core.consumer import effects as fx
+from gimbalmq.core.consumer import events as ev
+from gimbalmq.errors import GimbalError
+from gimbalmq.flows import lock as flows
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.instance import ClientInstance
+
+__all__ = ["LockCalls"]
+
+_log = logging.getLogger("gimbalmq.consumer")
+
+
+class LockCalls:
+    """The lock requests of one group's member."""
+
+    def __init__(
+        self, instance: ClientInstance, group: str, dispatch: Callable[[ev.Event], None]
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._dispatch = dispatch
+
+    def _by_address(self, queues: Iterable[MessageQueue]) -> dict[str | None, list[MessageQueue]]:
+        grouped: dict[str | None, list[MessageQueue]] = {}
+        for queue in queues:
+            master = self._instance.routes.master(queue)
+            grouped.setdefault(master, []).append(queue)
+        return grouped
+
+    def lock(self, effect: fx.Lock) -> None:
+        """Ask each broker for its queues."""
+        epochs = dict(effect.asked)
+        for address, queues in self._by_address(epochs).items():
+            asked = tuple((queue, epochs[queue]) for queue in queues)
+            sent_at = self._instance.driver.now().at_s
+            if address is None or not self._instance.registered(address, self._group):
+                # A lock is asked for only where this member is listed: others judge by that.
+                self._dispatch(ev.LockAnswered(asked, None, sent_at, "not registered"))
+                continue
+            self._instance.driver.spawn(
+                flows.lock(address, self._group, self._instance.client_id, queues),
+                functools.partial(self._locked, asked, sent_at),
+            )
+
+    def _locked(
+        self,
+        asked: tuple[tuple[MessageQueue, int], ...],
+        sent_at: float,
+        result: frozenset[MessageQueue] | GimbalError,
+    ) -> None:
+        if isinstance(result, GimbalError):
+            self._dispatch(ev.LockAnswered(asked, None, sent_at, str(result)))
+        else:
+            self._dispatch(ev.LockAnswered(asked, result, sent_at))
+
+    def unlock(self, effect: fx.Unlock) -> None:
+        """Give one lock back."""
+        queue, epoch = effect.queue, effect.epoch
+        address = self._instance.routes.master(queue)
+        if address is None:
+            self._dispatch(ev.Unlocked(queue, epoch))
+            return
+        self._instance.driver.spawn(
+            flows.unlock(address, self._group, self._instance.client_id, [queue]),
+            lambda _result: self._dispatch(ev.Unlocked(queue, epoch)),
+        )
+
+    def confirm_gone(self, effect: fx.ConfirmGone) -> None:
+        """Ask every broker who is still there."""
+
+        def confirmed(result: frozenset[str] | GimbalError) -> None:
+            gone = frozenset[str]() if isinstance(result, GimbalError) else result
+            self._dispatch(ev.GoneConfirmed(gone))
+
+        brokers = self._instance.broker_addresses()
+        timeout_s = self._instance.settings.mq_client_api_timeout_s
+        self._instance.driver.spawn(
+            flows.confirm_gone(brokers, self._group, effect.members, timeout_s), confirmed
+        )
+
+    def take_over(self, effect: fx.TakeOver) -> None:
+        """Unlock in the name of the dead."""
+        _log.warning(
+            "group %s: taking %d queues over from %s, which no broker lists any more",
+            self._group,
+            len(effect.queues),
+            ", ".join(sorted(effect.members)),
+        )
+        addresses = {
+            address: queues
+            for address, queues in self._by_address(effect.queues).items()
+            if address is not None
+        }
+        self._instance.driver.spawn(
+            flows.unlock_for(addresses, self._group, effect.members),
+            lambda _result: self._dispatch(ev.TakenOver(effect.queues)),
+        )

@@ -1,0 +1,68 @@
+import pytest
+
+from core.consumer.harness import QUEUES, Harness, one, only
+from gimbalmq.core.consumer.effects import (
+    Consume,
+    FindOffset,
+    ListMembers,
+    Pull,
+    SendBack,
+    SetTimer,
+)
+from gimbalmq.core.consumer.events import (
+    Consumed,
+    RouteLearned,
+    Subscribed,
+    TimerName,
+    Unsubscribed,
+)
+from gimbalmq.model.queue import MessageQueue
+
+
+@pytest.mark.rule("B2.4")
+def test_a_broadcasting_member_takes_every_queue_and_asks_nobody():
+    harness = Harness(broadcasting=True)
+    effects = harness.start()
+    assert not only(effects, ListMembers)
+    assert {find.queue for find in only(effects, FindOffset)} == set(QUEUES)
+
+
+@pytest.mark.rule("B5.1")
+def test_a_failure_of_a_broadcasting_member_is_not_delivered_again():
+    harness = Harness(broadcasting=True)
+    pull = only(harness.located(harness.start()), Pull)[0]
+    consume = one(harness.deliver(pull, b"a"), Consume)
+    effects = harness.handle(
+        Consumed(pull.queue, pull.epoch, consume.batch, 0, 1, failures=((0, 0),))
+    )
+    assert not only(effects, SendBack)
+    assert harness.machine.held[pull.queue].process.commit_offset == 1
+
+
+def test_a_new_queue_is_taken_when_the_route_shows_it():
+    harness = Harness(broadcasting=True)
+    harness.located(harness.start())
+    harness.now += 1.0
+    more = MessageQueue("orders", "broker-b", 0)
+    effects = harness.handle(RouteLearned("orders", frozenset(QUEUES) | {more}))
+    assert [find.queue for find in only(effects, FindOffset)] == [more]
+
+
+def test_subscribing_while_running_shares_out_the_topic_once_its_route_is_known():
+    harness = Harness()
+    harness.owning("a@gmq1-AVG")
+    harness.now += 1.0
+    effects = harness.handle(Subscribed("refunds"))
+    assert only(effects, ListMembers)
+    harness.members("a@gmq1-AVG")
+    refund = MessageQueue("refunds", "broker-a", 0)
+    effects = harness.handle(RouteLearned("refunds", frozenset({refund})))
+    timer = next((t for t in only(effects, SetTimer) if t.name is TimerName.NEXT_PASS), None)
+    assert timer is not None or only(effects, ListMembers)
+
+
+def test_pitfall_10_unsubscribing_stores_offsets_and_releases_the_queues():
+    harness = Harness()
+    harness.owning("a@gmq1-AVG")
+    harness.handle(Unsubscribed("orders"))
+    assert not harness.machine.assignment()

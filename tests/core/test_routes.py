@@ -1,0 +1,64 @@
+import pytest
+
+from gimbalmq.core.routes import RouteTable
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
+
+A = BrokerSet("broker-a", "c", {0: "a:1", 1: "a-slave:1"})
+B = BrokerSet("broker-b", "c", {1: "b-slave:1"})
+
+
+def route(topic, *brokers, queues=4):
+    return TopicRoute(
+        topic, brokers, tuple(QueueData(one.name, queues, queues, 6) for one in brokers)
+    )
+
+
+@pytest.fixture
+def table():
+    return RouteTable()
+
+
+def test_a_route_is_news_once(table):
+    assert table.learn(route("orders", A))
+    assert not table.learn(route("orders", A))
+    assert table.learn(route("orders", A, queues=8))
+    assert table.route("orders") == route("orders", A, queues=8)
+
+
+def test_an_unknown_topic_has_no_route(table):
+    assert table.route("orders") is None
+
+
+def test_a_forgotten_topic_is_gone_and_forgetting_twice_is_harmless(table):
+    table.learn(route("orders", A))
+    table.forget("orders")
+    table.forget("orders")
+    assert list(table) == []
+
+
+def test_a_broker_is_looked_for_in_the_topics_own_route_first(table):
+    moved = BrokerSet("broker-a", "c", {0: "new:1"})
+    table.learn(route("orders", A))
+    table.learn(route("refunds", moved))
+    assert table.broker("broker-a", topic="refunds") == moved
+    assert table.broker("broker-a", topic="orders") == A
+    assert table.broker("broker-a", topic="unknown") in (A, moved)
+    assert table.broker("nobody") is None
+
+
+def test_a_queue_without_a_master_has_no_master_address(table):
+    table.learn(route("orders", A, B))
+    assert table.master(MessageQueue("orders", "broker-a", 0)) == "a:1"
+    assert table.master(MessageQueue("orders", "broker-b", 0)) is None
+    assert table.master(MessageQueue("orders", "nobody", 0)) is None
+
+
+def test_every_address_is_listed_with_its_set_and_id(table):
+    table.learn(route("orders", A))
+    table.learn(route("refunds", A, B))
+    assert table.addresses() == {
+        "a:1": ("broker-a", 0),
+        "a-slave:1": ("broker-a", 1),
+        "b-slave:1": ("broker-b", 1),
+    }
