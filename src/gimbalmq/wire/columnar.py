@@ -1,0 +1,371 @@
+"""The whole-column steps behind `columns`; imports numpy and pyarrow, so import it late.
+
+All pull answers are joined into one buffer. A plain loop hops from record to record and notes
+where each starts; everything else is one step per column. Numbers are read through overlapping
+views of the buffer (an 8-byte view at every byte), indexed by the records' starts. Texts and
+bodies are cut out by Arrow itself: the buffer is declared to be an array of alternating gaps and
+wanted parts, of which the parts are taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from gimbalmq.errors import ConfigurationError, ProtocolError
+from gimbalmq.wire.arrow_parts import (
+    ARROW_BYTES_MAX,
+    Places,
+    array_of,
+    buffer_of,
+    cut,
+    cut_text,
+    view_of,
+)
+from gimbalmq.wire.codes import SysFlag
+from gimbalmq.wire.compression import compression_of, decompress
+from gimbalmq.wire.ids import host_text
+from gimbalmq.wire.property_columns import PropertyTable
+from gimbalmq.wire.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    ReceivedMessage,
+    decode_records,
+    encode_record,
+)
+
+__all__ = ["decode", "schema_of"]
+
+Buffers = Sequence[tuple[bytes | bytearray | memoryview, str]]
+
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_BORN_HOST_V6_BIT: Final = 4
+_STORE_HOST_V6_BIT: Final = 5
+_V6_EXTRA_BYTES: Final = 12
+_TOPIC_BYTES_MAX_V1: Final = 127
+
+_size_at: Final = struct.Struct(">i").unpack_from
+_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_US_PER_MS: Final = 1000
+_MS_MAX: Final = ((1 << 63) - 1) // _US_PER_MS
+
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "topic": pa.string(),
+    "broker": pa.string(),
+    "queue_id": pa.int32(),
+    "queue_offset": pa.int64(),
+    "message_id": pa.string(),
+    "keys": pa.string(),
+    "tags": pa.string(),
+    "body": pa.binary(),
+    "born_timestamp": pa.timestamp("us", tz="UTC"),
+    "store_timestamp": pa.timestamp("us", tz="UTC"),
+    "born_host": pa.string(),
+    "sys_flag": pa.int32(),
+    "reconsume_times": pa.int32(),
+    "properties": pa.map_(pa.string(), pa.string()),
+}
+
+
+def schema_of(columns: Sequence[str]) -> pa.Schema:
+    """The schema of these columns, all nullable."""
+    return pa.schema([pa.field(name, _TYPES[name]) for name in columns])
+
+
+def decode(
+    buffers: Buffers, columns: Sequence[str], ranges: Sequence[tuple[int, int]] | None
+) -> pa.RecordBatch:
+    """See `columns.decode_columns`."""
+    records = _Records(buffers)
+    if records.any_flag(_INNER_BATCH):
+        records = _Records([(_with_inner_as_records(data), broker) for data, broker in buffers])
+    if ranges is not None:
+        records.keep_ranges(ranges)
+    arrays = [_READERS[name](records) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema_of(columns))
+
+
+def _with_inner_as_records(data: bytes | bytearray | memoryview) -> bytes:
+    """The same messages with each message of an inner batch as a record of its own."""
+    return b"".join(map(_as_record, decode_records(data, "")))
+
+
+def _as_record(message: ReceivedMessage) -> bytes:
+    born_host, _, born_port = message.born_host.rpartition(":")
+    store_host, _, store_port = message.store_host.rpartition(":")
+    return encode_record(
+        topic=message.record_topic,
+        body=message.stored_body,
+        properties=message.stored_properties,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        physical_offset=message.physical_offset,
+        sys_flag=message.sys_flag,
+        flag=message.flag,
+        born_timestamp_ms=message.born_timestamp_ms,
+        born_host=(born_host, int(born_port)),
+        store_timestamp_ms=message.store_timestamp_ms,
+        store_host=(store_host, int(store_port)),
+        reconsume_times=message.reconsume_times,
+        prepared_transaction_offset=message.prepared_transaction_offset,
+    )
+
+
+class _Records:
+    """The joined buffers, and where the parts of each record are."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        self.brokers = [broker for _, broker in buffers]
+        sizes = [len(data) for data, _ in buffers]
+        if sum(sizes) > ARROW_BYTES_MAX:
+            raise ConfigurationError(
+                f"{sum(sizes)} bytes are more than one Arrow column can hold (2 GiB): "
+                "decode fewer pull answers at once"
+            )
+        self.data = (
+            bytes(buffers[0][0]) if len(buffers) == 1 else b"".join([data for data, _ in buffers])
+        )
+        self.arrow = pa.py_buffer(self.data)
+        starts, counts = _hop(self.data, sizes)
+        self.starts = np.array(starts, np.int64)
+        #: Index of the buffer that each record came in.
+        self.sources = np.repeat(np.arange(len(sizes)), counts)
+        self._check_magic()
+
+    def _check_magic(self) -> None:
+        magics = self.ints(4)
+        wrong = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2))
+        if len(wrong):
+            raise self._corrupt(wrong, "it has no magic number")
+
+    def _corrupt(self, wrong: Places, what: str) -> ProtocolError:
+        first = int(wrong[0])
+        source = int(self.sources[first])
+        before = int(self.starts[int(np.argmax(self.sources == source))])
+        return ProtocolError(
+            f"record at byte {int(self.starts[first]) - before} of pull answer {source} from "
+            f"broker '{self.brokers[source]}' is corrupt: {what}"
+        )
+
+    def any_flag(self, bits: int) -> bool:
+        """Whether some record has all of these sysFlag bits."""
+        return bool(np.any(self.flags & bits == bits))
+
+    def keep_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Drop the records whose queue offset is outside the range of their buffer."""
+        bounds = np.array(ranges, np.int64).reshape(-1, 2)[self.sources]
+        offsets = self.longs(20)
+        kept = (offsets >= bounds[:, 0]) & (offsets < bounds[:, 1])
+        if kept.all():
+            return
+        self.starts, self.sources = self.starts[kept], self.sources[kept]
+        for name in ("flags", "born_extra", "store_extra"):
+            self.__dict__.pop(name, None)
+
+    def ints(self, offset: int | Places) -> Places:
+        """The 32-bit number at an offset of each record."""
+        numbers: Places = view_of(self.data, ">i4")[self.starts + offset].astype(np.int64)
+        return numbers
+
+    def longs(self, offset: int | Places) -> Places:
+        """The 64-bit number at an offset of each record."""
+        numbers: Places = view_of(self.data, ">i8")[self.starts + offset].astype(np.int64)
+        return numbers
+
+    @functools.cached_property
+    def flags(self) -> Places:
+        """The sysFlag of each record."""
+        return self.ints(36)
+
+    @functools.cached_property
+    def born_extra(self) -> Places:
+        """How much longer than IPv4 the born host of each record is."""
+        return (self.flags >> _BORN_HOST_V6_BIT & 1) * _V6_EXTRA_BYTES
+
+    @functools.cached_property
+    def store_extra(self) -> Places:
+        """How much longer than IPv4 the store host of each record is."""
+        return (self.flags >> _STORE_HOST_V6_BIT & 1) * _V6_EXTRA_BYTES
+
+    @functools.cached_property
+    def body_place(self) -> tuple[Places, Places]:
+        """Where each body starts and ends."""
+        length_at = 84 + self.born_extra + self.store_extra
+        self._check_fits(self.starts + length_at + 4)
+        body_from = self.starts + length_at + 4
+        lengths = self.ints(length_at)
+        body_until = body_from + lengths
+        wrong = np.flatnonzero((lengths < 0) | (body_until + 3 > self.ends))
+        if len(wrong):
+            raise self._corrupt(wrong, f"its body has {int(lengths[wrong[0]])} bytes")
+        return body_from, body_until
+
+    @functools.cached_property
+    def ends(self) -> Places:
+        """Where each record ends."""
+        return self.starts + self.ints(0)
+
+    def _check_fits(self, until: Places) -> None:
+        wrong = np.flatnonzero(until + 3 > self.ends)
+        if len(wrong):
+            raise self._corrupt(wrong, "it is too short for its IPv6 hosts")
+
+    @functools.cached_property
+    def topic_place(self) -> tuple[Places, Places]:
+        """Where each topic starts and ends."""
+        at = self.body_place[1]
+        lengths = view_of(self.data, "u1")[at].astype(np.int64)
+        widths = np.where(self.ints(4) == MAGIC_V1, 1, 2)
+        long = widths == 2
+        plausible = lengths <= _TOPIC_BYTES_MAX_V1
+        if long.any():
+            lengths = np.where(long, view_of(self.data, ">i2")[at].astype(np.int64), lengths)
+            plausible = np.where(long, lengths >= 0, plausible)
+        topic_from = at + widths
+        topic_until = topic_from + lengths
+        wrong = np.flatnonzero(~plausible | (topic_until + 2 > self.ends))
+        if len(wrong):
+            raise self._corrupt(wrong, f"its topic has {int(lengths[wrong[0]])} bytes")
+        return topic_from, topic_until
+
+    @functools.cached_property
+    def properties(self) -> PropertyTable:
+        """The properties of each record."""
+        at = self.topic_place[1]
+        lengths = view_of(self.data, ">i2")[at].astype(np.int64)
+        properties_until = at + 2 + lengths
+        wrong = np.flatnonzero((lengths < 0) | (properties_until > self.ends))
+        if len(wrong):
+            raise self._corrupt(wrong, "its properties do not fit")
+        return PropertyTable(cut(self.arrow, at + 2, properties_until, pa.binary()))
+
+
+def _hop(data: bytes, sizes: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Where each record starts, and how many each buffer has."""
+    starts: list[int] = []
+    counts: list[int] = []
+    note = starts.append
+    position = buffer_from = 0
+    for number, size in enumerate(sizes):
+        buffer_until = buffer_from + size
+        before = len(starts)
+        while position < buffer_until:
+            if buffer_until - position < RECORD_BYTES_MIN:
+                raise _cut_off(number, position - buffer_from)
+            note(position)
+            record_bytes = _size_at(data, position)[0]
+            if record_bytes < RECORD_BYTES_MIN:
+                raise _cut_off(number, position - buffer_from)
+            position += record_bytes
+        if position != buffer_until:
+            raise _cut_off(number, starts[-1] - buffer_from)
+        counts.append(len(starts) - before)
+        buffer_from = buffer_until
+    return starts, counts
+
+
+def _cut_off(number: int, position: int) -> ProtocolError:
+    return ProtocolError(f"record at byte {position} of pull answer {number} is cut off or corrupt")
+
+
+def _body(records: _Records) -> Any:
+    stored = cut(records.arrow, *records.body_place, pa.binary())
+    packed = np.flatnonzero(records.flags & _COMPRESSED)
+    if not len(packed):
+        return stored
+    expanded: list[bytes] = []
+    for row in packed.tolist():
+        compression = compression_of(int(records.flags[row]))
+        assert compression is not None
+        expanded.append(decompress(stored[row].as_py(), compression))
+    if stored.nbytes + sum(map(len, expanded)) > ARROW_BYTES_MAX:
+        raise ConfigurationError(
+            "the bodies have more than 2 GiB when decompressed, too much for one Arrow column: "
+            "decode fewer pull answers at once"
+        )
+    index = np.arange(len(stored), dtype=np.int32)
+    index[packed] = len(stored) + np.arange(len(packed), dtype=np.int32)
+    return pa.concat_arrays([stored, pa.array(expanded, pa.binary())]).take(array_of(index))
+
+
+def _message_id(records: _Records) -> Any:
+    unique = records.properties.column(b"UNIQ_KEY")
+    absent = np.flatnonzero(unique.is_null().to_numpy(zero_copy_only=False))
+    if not len(absent):
+        return unique
+    index = np.arange(len(unique), dtype=np.int32)
+    index[absent] = len(unique) + np.arange(len(absent), dtype=np.int32)
+    return pa.concat_arrays([unique, _offset_ids(records, absent)]).take(array_of(index))
+
+
+def _offset_ids(records: _Records, rows: Places) -> Any:
+    """Offset message ids of some rows."""
+    host_from = (records.starts + 64 + records.born_extra)[rows]
+    host_bytes = (8 + records.store_extra)[rows]
+    offset_from = records.starts[rows] + 28
+    data = view_of(records.data, "u1")
+    ids: list[Any] = []
+    order: list[Places] = []
+    for width in (8, 20):
+        chosen = np.flatnonzero(host_bytes == width)
+        hosts = data[host_from[chosen, None] + np.arange(width)]
+        offsets = data[offset_from[chosen, None] + np.arange(8)]
+        packed = np.concatenate((hosts, offsets), axis=1)
+        digits = np.stack((_HEX[packed >> 4], _HEX[packed & 15]), axis=2)
+        bounds = np.arange(len(chosen) + 1, dtype=np.int32) * (2 * (width + 8))
+        buffers = [None, buffer_of(bounds), buffer_of(np.ascontiguousarray(digits))]
+        ids.append(pa.Array.from_buffers(pa.string(), len(chosen), buffers))
+        order.append(chosen)
+    return pa.concat_arrays(ids).take(array_of(np.argsort(np.concatenate(order))))
+
+
+def _born_host(records: _Records) -> Any:
+    # Senders are few: the text is made once for each address.
+    data = records.data
+    places = zip(
+        (records.starts + 48).tolist(),
+        (records.starts + 56 + records.born_extra).tolist(),
+        strict=True,
+    )
+    known: dict[bytes, int] = {}
+    codes = [known.setdefault(data[first:last], len(known)) for first, last in places]
+    texts = pa.array([host_text(packed) for packed in known], pa.string())
+    return texts.take(pa.array(codes, pa.int32()))
+
+
+def _time(milliseconds: Places) -> Any:
+    microseconds = np.clip(milliseconds, -_MS_MAX, _MS_MAX) * _US_PER_MS
+    return array_of(microseconds).cast(_TYPES["born_timestamp"])
+
+
+def _int32(numbers: Places) -> Any:
+    return array_of(numbers.astype(np.int32))
+
+
+_READERS: Final[dict[str, Callable[[_Records], Any]]] = {
+    "topic": lambda records: cut_text(records.arrow, *records.topic_place),
+    "broker": lambda records: pa.array(records.brokers, pa.string()).take(
+        array_of(records.sources)
+    ),
+    "queue_id": lambda records: _int32(records.ints(12)),
+    "queue_offset": lambda records: array_of(records.longs(20)),
+    "message_id": _message_id,
+    "keys": lambda records: records.properties.column(b"KEYS"),
+    "tags": lambda records: records.properties.column(b"TAGS"),
+    "body": _body,
+    "born_timestamp": lambda records: _time(records.longs(40)),
+    "store_timestamp": lambda records: _time(records.longs(56 + records.born_extra)),
+    "born_host": _born_host,
+    "sys_flag": lambda records: _int32(records.flags),
+    "reconsume_times": lambda records: _int32(
+        records.ints(72 + records.born_extra + records.store_extra)
+    ),
+    "properties": lambda records: records.properties.map_column(),
+}

@@ -1,0 +1,452 @@
+"""The message record: commit-log entry and wire form in one.
+
+A pull answer is records back to back. `decode_records` cuts it and hands out one view per
+message; a view reads a field from the bytes when it is asked for, and not before. The fields that
+every consumer needs (queue offset, where the body is) are read while cutting, in the same step
+that finds the end of the record.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from gimbalmq.errors import ConfigurationError, ProtocolError
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.wire.batch import walk_batch
+from gimbalmq.wire.codes import SysFlag
+from gimbalmq.wire.compression import compression_of, decompress
+from gimbalmq.wire.ids import host_text, pack_host
+from gimbalmq.wire.properties import decode_properties, find_property
+
+__all__ = [
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "RECORD_BYTES_MIN",
+    "ReceivedMessage",
+    "decode_records",
+    "encode_record",
+]
+
+MAGIC_V1: Final = -626843481
+#: For topics longer than 127 bytes (5.1 and later): the topic's length has two bytes.
+MAGIC_V2: Final = -626843477
+
+#: A v1 record with IPv4 hosts, an empty body, topic and properties.
+RECORD_BYTES_MIN: Final = 91
+
+_V6_EXTRA_BYTES: Final = 12
+# Plain integers: operators of enum members are an order of magnitude slower.
+_BORN_HOST_V6: Final = int(SysFlag.BORN_HOST_V6)
+_STORE_HOST_V6: Final = int(SysFlag.STORE_HOST_V6)
+_HOSTS_V6: Final = _BORN_HOST_V6 | _STORE_HOST_V6
+_INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
+_MAGIC_V1_LAST_BYTE: Final = MAGIC_V1 & 0xFF
+_MAGICS: Final = frozenset({MAGIC_V1, MAGIC_V2})
+_TOPIC_BYTES_MAX_V1: Final = 127
+_PROPERTIES_BYTES_MAX: Final = 32767
+
+#: size, magic, queue offset, sysFlag, body length (where it is with two IPv4 hosts)
+_walk: Final = struct.Struct(">ii12xq8xi44xi").unpack_from
+_int: Final = struct.Struct(">i").unpack_from
+_long: Final = struct.Struct(">q").unpack_from
+_short: Final = struct.Struct(">h").unpack_from
+
+#: size, magic, CRC, queue id, flag, queue offset, physical offset, sysFlag, born time
+_head: Final = struct.Struct(">iiiiiqqiq")
+#: reconsume times, prepared transaction offset, body length
+_middle: Final = struct.Struct(">iqi")
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
+    r"""A message as it came from a broker; nothing is decoded until asked for.
+
+    `topic` is the topic the message was sent to, also when it comes back through a retry topic;
+    `queue` and `record_topic` say where it is stored. `properties` holds everything that was
+    stored with it, RocketMQ's own entries included.
+
+    A view keeps the bytes of its whole pull answer alive; keep `body` instead of the message to
+    hold just that.
+
+    >>> data = encode_record(topic="orders", body=b"paid", properties=b"TAGS\x01new\x02")
+    >>> message = decode_records(data, "broker-a")[0]
+    >>> message.topic, message.body, message.tags
+    ('orders', b'paid', 'new')
+    """
+
+    _buffer: bytes
+    _start: int
+    store_size: int
+    broker: str
+    queue_offset: int
+    sys_flag: int
+    _body_from: int
+    _body_until: int
+    #: For a message of an inner batch: the batch's bytes, and (flag, body from and until,
+    #: properties from and until) in them.
+    _inner: tuple[bytes, tuple[int, int, int, int, int]] | None = None
+    _expanded: bytes | None = None
+    _topic: str | None = None
+    _raw: bytes | None = None
+    _properties: dict[str, str] | None = None
+    #: How often a listener of this process has failed on it since it was received.
+    attempts: int = 0
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as stored: still compressed if it was sent so."""
+        if self._inner is not None:
+            data, place = self._inner
+            return data[place[1] : place[2]]
+        return self._buffer[self._body_from : self._body_until]
+
+    @property
+    def body(self) -> bytes:
+        """The body, decompressed."""
+        if self._inner is None:
+            if not self.sys_flag & _COMPRESSED:
+                return self._buffer[self._body_from : self._body_until]
+            if self._expanded is None:
+                self._expanded = _expand(self.stored_body, self.sys_flag)
+            return self._expanded
+        return self.stored_body
+
+    @property
+    def record_topic(self) -> str:
+        """The topic that the record is stored under, for example `%RETRY%group`."""
+        topic = self._topic
+        if topic is None:
+            topic_from, topic_until = self._topic_place()
+            self._topic = topic = str(self._buffer[topic_from:topic_until], "utf-8", "replace")
+        return topic
+
+    @property
+    def topic(self) -> str:
+        """The topic that the message was sent to."""
+        topic = self.record_topic
+        if topic.startswith("%RETRY%"):
+            return self.property_value("RETRY_TOPIC") or topic
+        return topic
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue that holds the record, and in which `queue_offset` counts."""
+        return MessageQueue(self.record_topic, self.broker, self.queue_id)
+
+    @property
+    def queue_id(self) -> int:
+        """Number of the queue that holds the record."""
+        number: int = _int(self._buffer, self._start + 12)[0]
+        return number
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties; decoded once, the same dict each time."""
+        if self._properties is None:
+            self._properties = decode_properties(self.stored_properties)
+        return self._properties
+
+    def property_value(self, name: str) -> str | None:
+        """One property; None when absent.
+
+        The first is looked up without decoding the others; with the second, decoding pays off.
+        """
+        if self._raw is not None:
+            return self.properties.get(name)
+        value = find_property(self.stored_properties, name.encode())
+        return None if value is None else str(value, "utf-8", "replace")
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, or None."""
+        return self.property_value("TAGS")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys under which the message can be found."""
+        return tuple((self.property_value("KEYS") or "").split())
+
+    @property
+    def message_id(self) -> str:
+        """The sender's unique id; the offset id for messages sent without one."""
+        return self.property_value("UNIQ_KEY") or self.offset_message_id
+
+    @property
+    def offset_message_id(self) -> str:
+        """Address of the broker and place in its log, as upper-case hex."""
+        host_from, host_until = self._store_host_place()
+        offset_from = self._start + 28
+        place = self._buffer[offset_from : offset_from + 8]
+        return (self._buffer[host_from:host_until] + place).hex().upper()
+
+    @property
+    def born_at(self) -> datetime:
+        """When the sender made the message, by its clock."""
+        return _moment(self.born_timestamp_ms)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored the message, by its clock."""
+        return _moment(self.store_timestamp_ms)
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        """`born_at` in milliseconds since the epoch."""
+        number: int = _long(self._buffer, self._start + 40)[0]
+        return number
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        """`stored_at` in milliseconds since the epoch."""
+        number: int = _long(self._buffer, self._start + 56 + self._born_extra())[0]
+        return number
+
+    @property
+    def born_host(self) -> str:
+        """`ip:port` of the sender."""
+        host_from = self._start + 48
+        return host_text(self._buffer[host_from : host_from + 8 + self._born_extra()])
+
+    @property
+    def store_host(self) -> str:
+        """`ip:port` of the broker."""
+        host_from, host_until = self._store_host_place()
+        return host_text(self._buffer[host_from:host_until])
+
+    @property
+    def reconsume_times(self) -> int:
+        """How many times consumption failed before, at other members or here."""
+        number: int = _int(self._buffer, self._after_hosts())[0]
+        return number + self.attempts
+
+    @property
+    def prepared_transaction_offset(self) -> int:
+        """Place of the half message in the log, for messages of a transaction."""
+        number: int = _long(self._buffer, self._after_hosts() + 4)[0]
+        return number
+
+    @property
+    def physical_offset(self) -> int:
+        """Place of the record in the broker's log."""
+        number: int = _long(self._buffer, self._start + 28)[0]
+        return number
+
+    @property
+    def flag(self) -> int:
+        """The sender's own number, which RocketMQ does not interpret."""
+        if self._inner is not None:
+            return self._inner[1][0]
+        number: int = _int(self._buffer, self._start + 16)[0]
+        return number
+
+    @property
+    def body_crc(self) -> int:
+        """CRC-32 of the stored body without its top bit, as the record states it."""
+        number: int = _int(self._buffer, self._start + 8)[0]
+        return number
+
+    def _born_extra(self) -> int:
+        """How much longer than IPv4 the born host is."""
+        return _V6_EXTRA_BYTES if self.sys_flag & _BORN_HOST_V6 else 0
+
+    def _store_host_place(self) -> tuple[int, int]:
+        host_from = self._start + 64 + self._born_extra()
+        return host_from, host_from + (20 if self.sys_flag & _STORE_HOST_V6 else 8)
+
+    def _after_hosts(self) -> int:
+        # Three fields of fixed size stand between the hosts and the body.
+        return self._body_from - 16
+
+    def _topic_place(self) -> tuple[int, int]:
+        at = self._body_until
+        if self._buffer[self._start + 7] == _MAGIC_V1_LAST_BYTE:
+            # Java's byte is signed: above 127 the record is corrupt, not a longer topic.
+            topic_from, length = at + 1, self._buffer[at]
+            plausible = length <= _TOPIC_BYTES_MAX_V1
+        else:
+            topic_from, length = at + 2, _short(self._buffer, at)[0]
+            plausible = length >= 0
+        topic_until = topic_from + length
+        if not plausible or topic_until + 2 > self._start + self.store_size:
+            raise _corrupt(self._start, f"its topic has {length} bytes")
+        return topic_from, topic_until
+
+    @property
+    def stored_properties(self) -> bytes:
+        """The properties string as stored."""
+        raw = self._raw
+        if raw is None:
+            self._raw = raw = self._cut_properties()
+        return raw
+
+    def _cut_properties(self) -> bytes:
+        if self._inner is not None:
+            data, place = self._inner
+            return data[place[3] : place[4]]
+        at = self._topic_place()[1]
+        properties_until = at + 2 + _short(self._buffer, at)[0]
+        if not at + 2 <= properties_until <= self._start + self.store_size:
+            raise _corrupt(self._start, "its properties do not fit")
+        return self._buffer[at + 2 : properties_until]
+
+    def inner_messages(self) -> list[ReceivedMessage]:
+        """The messages of an inner-batch record, which share everything but body and properties."""
+        body = self.body
+        sys_flag = self.sys_flag & ~_COMPRESSED  # if anything was, it was the batch
+        return [
+            ReceivedMessage(
+                self._buffer,
+                self._start,
+                self.store_size,
+                self.broker,
+                self.queue_offset + index,
+                sys_flag,
+                self._body_from,
+                self._body_until,
+                (body, place),
+            )
+            for index, place in enumerate(walk_batch(body))
+        ]
+
+    def __repr__(self) -> str:
+        return (
+            f"ReceivedMessage(topic={self.topic!r}, queue={self.queue.path}, "
+            f"queue_offset={self.queue_offset}, message_id={self.message_id!r}, "
+            f"body={len(self.stored_body)} bytes)"
+        )
+
+
+def decode_records(buffer: bytes | bytearray | memoryview, broker: str) -> list[ReceivedMessage]:
+    """One view per message of a pull, pop, query or view answer; inner batches are expanded.
+
+    Bytes that can change, and views of larger buffers, are copied once first.
+
+    Raises:
+        ProtocolError: a record is cut off or is no record; the text says where.
+    """
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)
+    messages: list[ReceivedMessage] = []
+    append = messages.append
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < RECORD_BYTES_MIN:
+            raise _corrupt(position, f"only {end - position} of {end} bytes are left")
+        size, magic, queue_offset, sys_flag, body_bytes = _walk(data, position)
+        if magic not in _MAGICS:
+            raise _corrupt(position, f"it starts with {magic & 0xFFFFFFFF:#010x}, no magic number")
+        if not RECORD_BYTES_MIN <= size <= end - position:
+            raise _corrupt(position, f"its size is {size}, {end - position} bytes are left")
+        body_from = position + 88
+        if sys_flag & _HOSTS_V6:
+            body_from, body_bytes = _body_after_v6(data, position, size, sys_flag)
+        body_until = body_from + body_bytes
+        # The topic's length byte and the properties' length follow.
+        if body_bytes < 0 or body_until + 3 > position + size:
+            raise _corrupt(position, f"its size is {size}, its body has {body_bytes} bytes")
+        message = ReceivedMessage(
+            data, position, size, broker, queue_offset, sys_flag, body_from, body_until
+        )
+        if sys_flag & _INNER_BATCH == _INNER_BATCH:
+            messages += message.inner_messages()
+        else:
+            append(message)
+        position += size
+    return messages
+
+
+def _body_after_v6(data: bytes, position: int, size: int, sys_flag: int) -> tuple[int, int]:
+    """Where the body starts, and its length, when one host or both are IPv6."""
+    extra = _V6_EXTRA_BYTES * (sys_flag & _HOSTS_V6).bit_count()
+    if size < RECORD_BYTES_MIN + extra:
+        raise _corrupt(position, f"its size is {size}, too small for IPv6 hosts")
+    return position + 88 + extra, _int(data, position + 84 + extra)[0]
+
+
+def _expand(stored: bytes, sys_flag: int) -> bytes:
+    compression = compression_of(sys_flag)
+    return stored if compression is None else decompress(stored, compression)
+
+
+def _moment(timestamp_ms: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(milliseconds=timestamp_ms)
+    except OverflowError as error:
+        raise ProtocolError(f"time stamp {timestamp_ms} ms is beyond the year 9999") from error
+
+
+def _corrupt(position: int, what: str) -> ProtocolError:
+    return ProtocolError(f"record at byte {position} is corrupt or cut off: {what}")
+
+
+def encode_record(
+    *,
+    topic: str,
+    body: bytes,
+    properties: bytes = b"",
+    queue_id: int = 0,
+    queue_offset: int = 0,
+    physical_offset: int = 0,
+    sys_flag: int = 0,
+    flag: int = 0,
+    born_timestamp_ms: int = 0,
+    born_host: tuple[str, int] = ("127.0.0.1", 0),
+    store_timestamp_ms: int = 0,
+    store_host: tuple[str, int] = ("127.0.0.1", 0),
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+) -> bytes:
+    """One record.
+
+    `body` is stored as given; when it is compressed, `sys_flag` must say so. The IPv6 bits of
+    `sys_flag` follow the hosts, the CRC is computed, and the version is v1 unless the topic needs
+    v2.
+    """
+    born, store = pack_host(*born_host), pack_host(*store_host)
+    sys_flag &= ~_HOSTS_V6
+    if len(born) > 8:
+        sys_flag |= _BORN_HOST_V6
+    if len(store) > 8:
+        sys_flag |= _STORE_HOST_V6
+    name = topic.encode()
+    if len(name) <= _TOPIC_BYTES_MAX_V1:
+        magic, name_length = MAGIC_V1, len(name).to_bytes(1, "big")
+    else:
+        magic, name_length = MAGIC_V2, len(name).to_bytes(2, "big")
+    if len(properties) > _PROPERTIES_BYTES_MAX or len(name) > _PROPERTIES_BYTES_MAX:
+        raise ConfigurationError(
+            f"a record for topic '{topic[:40]}' has {len(properties)} bytes of properties and a "
+            f"topic of {len(name)}: RocketMQ stores at most {_PROPERTIES_BYTES_MAX} of each"
+        )
+    hosts_bytes = len(born) + len(store)
+    size = 72 + hosts_bytes + len(body) + len(name_length) + len(name) + 2 + len(properties)
+    return b"".join(
+        (
+            _head.pack(
+                size,
+                magic,
+                zlib.crc32(body) & 0x7FFFFFFF,
+                queue_id,
+                flag,
+                queue_offset,
+                physical_offset,
+                sys_flag,
+                born_timestamp_ms,
+            ),
+            born,
+            store_timestamp_ms.to_bytes(8, "big", signed=True),
+            store,
+            _middle.pack(reconsume_times, prepared_transaction_offset, len(body)),
+            body,
+            name_length,
+            name,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+    )

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gimbalmq.errors import ConfigurationError, ProtocolError
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.wire.batch import BatchEntry, encode_batch
+from gimbalmq.wire.codes import CompressionType
+from gimbalmq.wire.compression import compress
+from gimbalmq.wire.properties import encode_properties
+from gimbalmq.wire.record import MAGIC_V1, MAGIC_V2, decode_records, encode_record
+
+ATTRIBUTES = (
+    "body", "topic", "record_topic", "queue", "queue_offset", "properties", "tags", "keys",
+    "message_id", "offset_message_id", "born_at", "stored_at", "born_host", "store_host",
+    "reconsume_times", "physical_offset", "sys_flag", "store_size", "flag", "stored_body",
+    "body_crc", "prepared_transaction_offset", "stored_properties",
+)  # fmt: skip
+
+RECORD = (
+    "000000a7daa320a73610a686000000010000000000000000000000050000000000000400000000000000018bcfe56800"
+    "7f0000010000d4310000018bcfe568017f00000100002a9f0000000000000000000000000000000568656c6c6f09546f"
+    "70696354657374003e554e49515f4b455901374630303030303130303030334434453141324230303030303030303030"
+    "3030025441475301546167410257414954017472756502"
+)
+COMPRESSED = (
+    "000000addaa320a73e1d1d8f000000000000000000000000000000000000000000000000000003310000000000000000"
+    "00000000000000000000000000000001000000020000000000000000fe80000000000000000000000000000100002a9f"
+    "0000000000000000000000000000001c785eedc13101000000c2a0da8b6f0a3fa00000000080b7011416284809546f70"
+    "6963546573740015544147530154616742024b455953016b31206b3202"
+)
+SECOND_FORM = (
+    "000000e0daa320ab706b9d0f000000000000000000000000000000000000000000000000000000000000000000000000"
+    "7f0000010000000100000000000000007f00000100002a9f000000000000000000000000000000027632008254545454"
+    "545454545454545454545454545454545454545454545454545454545454545454545454545454545454545454545454"
+    "545454545454545454545454545454545454545454545454545454545454545454545454545454545454545454545454"
+    "5454545454545454545454545454545454545454545454545454545454540000"
+)
+
+
+@pytest.mark.rule("W7.5", "W4.1", "W4.2")
+def test_the_record_of_the_specification():
+    data = bytes.fromhex(RECORD)
+    [message] = decode_records(data, "broker-a")
+    assert message.topic == message.record_topic == "TopicTest"
+    assert message.body == message.stored_body == b"hello"
+    assert message.queue == MessageQueue("TopicTest", "broker-a", 1)
+    assert (message.queue_offset, message.physical_offset) == (5, 1024)
+    assert message.born_at == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
+    assert message.store_timestamp_ms - message.born_timestamp_ms == 1
+    assert message.stored_at.microsecond == 1000
+    assert (message.born_host, message.store_host) == ("127.0.0.1:54321", "127.0.0.1:10911")
+    assert message.body_crc == 907060870
+    assert message.offset_message_id == "7F00000100002A9F0000000000000400"
+    assert message.message_id == "7F00000100003D4E1A2B000000000000"
+    assert (message.tags, message.keys) == ("TagA", ())
+    assert list(message.properties) == ["UNIQ_KEY", "TAGS", "WAIT"]
+    assert (message.reconsume_times, message.prepared_transaction_offset) == (0, 0)
+    assert (message.sys_flag, message.flag, message.store_size) == (0, 0, 167)
+    again = encode_record(
+        topic="TopicTest",
+        body=b"hello",
+        properties=encode_properties(message.properties),
+        queue_id=1,
+        queue_offset=5,
+        physical_offset=1024,
+        born_timestamp_ms=1_700_000_000_000,
+        born_host=("127.0.0.1", 54321),
+        store_timestamp_ms=1_700_000_000_001,
+        store_host=("127.0.0.1", 10911),
+    )
+    assert again == data
+
+
+@pytest.mark.rule("W7.6", "W4.3")
+def test_a_compressed_record_with_ipv6_hosts():
+    [message] = decode_records(bytes.fromhex(COMPRESSED), "b")
+    assert message.body == b"x" * 5000
+    assert message.body is message.body
+    assert len(message.stored_body) == 28
+    assert (message.born_host, message.store_host) == ("::1:2", "fe80::1:10911")
+    assert (message.tags, message.keys) == ("TagB", ("k1", "k2"))
+    assert message.message_id == message.offset_message_id
+    assert message.message_id == "FE80000000000000000000000000000100002A9F0000000000000000"
+
+
+@pytest.mark.rule("W7.6", "W4.1")
+def test_a_topic_of_more_than_127_bytes_has_the_second_form():
+    [message] = decode_records(bytes.fromhex(SECOND_FORM), "b")
+    assert message.topic == "T" * 130
+    assert message.properties == {}
+    again = encode_record(
+        topic="T" * 130, body=b"v2", born_host=("127.0.0.1", 1), store_host=("127.0.0.1", 10911)
+    )
+    assert again.hex() == SECOND_FORM
+    assert int.from_bytes(again[4:8], "big", signed=True) == MAGIC_V2
+    short = encode_record(topic="T" * 127, body=b"")
+    assert int.from_bytes(short[4:8], "big", signed=True) == MAGIC_V1
+
+
+hosts = st.tuples(st.ip_addresses().map(str), st.integers(0, 65535))
+i32 = st.integers(-(1 << 31), (1 << 31) - 1)
+i64 = st.integers(-(1 << 63), (1 << 63) - 1)
+text = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=5
+)
+records = st.fixed_dictionaries(
+    {
+        "topic": st.text("abT%", max_size=200),
+        "body": st.binary(max_size=40),
+        "properties": st.dictionaries(text, text, max_size=4).map(encode_properties),
+        "queue_id": i32,
+        "queue_offset": i64,
+        "physical_offset": i64,
+        "sys_flag": st.sampled_from([0, 2, 4, 8, 0x300]),
+        "flag": i32,
+        "born_timestamp_ms": i64,
+        "born_host": hosts,
+        "store_timestamp_ms": i64,
+        "store_host": hosts,
+        "reconsume_times": i32,
+        "prepared_transaction_offset": i64,
+    }
+)
+
+
+@pytest.mark.rule("W4.1")
+@given(st.lists(records, max_size=4))
+def test_records_back_to_back_survive(given_records):
+    data = b"".join(encode_record(**record) for record in given_records)
+    messages = decode_records(memoryview(data), "b")
+    for message, record in zip(messages, given_records, strict=True):
+        assert message.record_topic == record["topic"]
+        assert message.body == record["body"]
+        assert message.stored_properties == record["properties"]
+        assert message.born_host == "{}:{}".format(*record["born_host"])
+        assert message.store_host == "{}:{}".format(*record["store_host"])
+        assert message.sys_flag & ~0x30 == record["sys_flag"]
+        same = set(record) - {
+            "topic", "body", "properties", "born_host", "store_host", "sys_flag"
+        }  # fmt: skip
+        for name in same:
+            assert getattr(message, name) == record[name], name
+
+
+def read_everything(data):
+    try:
+        messages = decode_records(data, "b")
+    except ProtocolError:
+        return
+    for message in messages:
+        for name in ATTRIBUTES:
+            try:
+                getattr(message, name)
+            except ProtocolError:
+                continue
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_records_or_a_protocol_error(data):
+    read_everything(data)
+
+
+@given(st.lists(records, min_size=1, max_size=2), st.data())
+def test_damage_anywhere_gives_records_or_a_protocol_error(given_records, data):
+    damaged = bytearray(b"".join(encode_record(**record) for record in given_records))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, min(len(damaged) - 1, 120)))
+        damaged[place] = data.draw(st.integers(0, 255))
+    read_everything(bytes(damaged))
+
+
+@given(records, st.data())
+def test_a_record_that_is_cut_off_is_refused(record, data):
+    whole = encode_record(**record)
+    until = data.draw(st.integers(1, len(whole) - 1))
+    with pytest.raises(ProtocolError, match="record at byte 0 is corrupt or cut off"):
+        decode_records(whole[:until], "b")
+    with pytest.raises(ProtocolError, match=f"record at byte {len(whole)} "):
+        decode_records(whole + whole[:until], "b")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (4, b"\xcb\xd4\x31\x94", "no magic number"),
+        (0, b"\x00\x00\x00\x10", "its size is 16"),
+        (84, b"\xff\xff\xff\xff", "its body has -1 bytes"),
+        (84, b"\x00\x00\x10\x00", "its body has 4096 bytes"),
+    ],
+)
+def test_a_corrupt_record_is_refused_with_its_place(place, value, words):
+    data = bytearray.fromhex(RECORD * 2)
+    data[167 + place : 167 + place + len(value)] = value
+    with pytest.raises(ProtocolError, match=words) as caught:
+        decode_records(data, "b")
+    assert "at byte 167" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "name", "words"),
+    [
+        (93, b"\x80", "topic", "its topic has 128 bytes"),
+        (93, b"\x7f", "topic", "its topic has 127 bytes"),
+        (103, b"\x7f\xff", "properties", "its properties do not fit"),
+        (103, b"\xff\xff", "tags", "its properties do not fit"),
+    ],
+)
+def test_a_corrupt_topic_or_properties_are_refused_when_asked_for(place, value, name, words):
+    data = bytearray.fromhex(RECORD)
+    data[place : place + len(value)] = value
+    [message] = decode_records(data, "b")
+    assert message.body == b"hello"
+    with pytest.raises(ProtocolError, match=words):
+        getattr(message, name)
+
+
+def test_a_record_too_short_for_the_hosts_it_claims_is_refused():
+    data = bytearray(encode_record(topic="", body=b""))
+    data[39] = 0x30
+    with pytest.raises(ProtocolError, match="too small for IPv6"):
+        decode_records(data, "b")
+
+
+@pytest.mark.rule("W4.8", "W4.1")
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_inner_batch_is_expanded(packed):
+    batch = encode_batch(
+        [
+            BatchEntry(b"one", b"TAGS\x01a", 7),
+            BatchEntry(b"two", b"UNIQ_KEY\x01id\x02", 8),
+        ]
+    )
+    body = compress(batch, CompressionType.ZLIB) if packed else batch
+    data = encode_record(
+        topic="t",
+        body=body,
+        queue_offset=10,
+        queue_id=3,
+        sys_flag=0xC0 | (0x301 if packed else 0),
+        properties=b"INNER_NUM\x012",
+    )
+    plain = encode_record(topic="t", body=b"after", queue_offset=12)
+    first, second, after = decode_records(data + plain, "b")
+    assert [one.body for one in (first, second, after)] == [b"one", b"two", b"after"]
+    assert first.stored_body == b"one"
+    assert [one.queue_offset for one in (first, second, after)] == [10, 11, 12]
+    assert (first.flag, second.flag) == (7, 8)
+    assert (first.tags, second.tags) == ("a", None)
+    assert second.message_id == "id"
+    assert first.message_id == first.offset_message_id
+    assert first.queue == second.queue == MessageQueue("t", "b", 3)
+    assert first.properties == {"TAGS": "a"}
+
+
+def test_an_inner_batch_that_is_no_batch_is_refused():
+    data = encode_record(topic="t", body=b"not a batch", sys_flag=0xC0)
+    with pytest.raises(ProtocolError, match="batch entry"):
+        decode_records(data, "b")
+
+
+@pytest.mark.rule("W4.2", "W5.6")
+def test_a_retried_message_shows_the_topic_it_was_sent_to():
+    data = encode_record(topic="%RETRY%g", body=b"", properties=b"RETRY_TOPIC\x01orders\x02")
+    data += encode_record(topic="%RETRY%g", body=b"")
+    data += encode_record(topic="t", body=b"", properties=b"RETRY_TOPIC\x01orders\x02")
+    retried, unknown, plain = decode_records(data, "b")
+    assert retried.topic == "orders"
+    assert retried.record_topic == retried.queue.topic == "%RETRY%g"
+    assert unknown.topic == "%RETRY%g"
+    assert plain.topic == "t"
+
+
+def test_properties_are_decoded_once_and_then_serve_single_lookups():
+    [message] = decode_records(bytes.fromhex(RECORD), "b")
+    assert message.property_value("WAIT") == "true"
+    assert message.property_value("NONE") is None
+    assert message.properties is message.properties
+    message.properties["LOCAL"] = "set"
+    assert message.property_value("LOCAL") == "set"
+    assert message.tags == "TagA"
+
+
+def test_a_time_stamp_beyond_the_calendar_is_refused_only_when_asked_for():
+    data = encode_record(topic="t", body=b"b", born_timestamp_ms=1 << 62)
+    [message] = decode_records(data, "b")
+    assert message.born_timestamp_ms == 1 << 62
+    with pytest.raises(ProtocolError, match="time stamp"):
+        _ = message.born_at
+
+
+def test_a_changed_buffer_does_not_change_messages():
+    buffer = bytearray.fromhex(RECORD)
+    [message] = decode_records(buffer, "b")
+    buffer[88:93] = b"XXXXX"
+    assert message.body == b"hello"
+
+
+def test_a_message_can_be_shown_and_pickled():
+    [message] = decode_records(bytes.fromhex(RECORD), "broker-a")
+    assert "TopicTest/broker-a/1" in repr(message)
+    assert pickle.loads(pickle.dumps(message)).body == b"hello"
+
+
+def test_messages_are_equal_only_to_themselves():
+    first, second = decode_records(bytes.fromhex(RECORD * 2), "b")
+    assert first != second
+    assert len({first, second}) == 2
+
+
+def test_nothing_is_no_messages():
+    assert decode_records(b"", "b") == []
+
+
+def test_properties_that_no_broker_stores_are_refused():
+    with pytest.raises(ConfigurationError, match="32767"):
+        encode_record(topic="t", body=b"", properties=bytes(32768))
+
+
+def test_failures_in_this_process_count_on_top_of_those_stored():
+    [message] = decode_records(encode_record(topic="t", body=b"", reconsume_times=2), "b")
+    assert message.reconsume_times == 2
+    message.attempts += 1
+    assert message.reconsume_times == 3
