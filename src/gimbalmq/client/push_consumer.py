@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Literal, Self, TypeVar, overload
+from typing import Self, TypeVar, overload
 
-from gimbalmq.client.shared import SharedInstance, share, wire_client_id
+from gimbalmq.client.membership import Membership, RebalanceCallback
+from gimbalmq.client.options import (
+    Start,
+    between,
+    offset_folder,
+    positive,
+    subscription,
+)
+from gimbalmq.client.options import (
+    start_from as read_start,
+)
+from gimbalmq.client.shared import SharedInstance, wire_client_id
 from gimbalmq.core.allocation import Strategy, strategy_named
-from gimbalmq.core.consumer.effects import RebalanceReport
-from gimbalmq.core.consumer.events import Consumed, Paused, Resumed, Started, StopRequested
+from gimbalmq.core.consumer.events import Consumed, Paused, Resumed
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.flow_control import FlowLimits
-from gimbalmq.errors import ConfigurationError, GimbalError, StateError
-from gimbalmq.flows.offset import StartFrom, StartPolicy
+from gimbalmq.errors import ConfigurationError, StateError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
 from gimbalmq.runtime.offsets import BrokerOffsets, LocalOffsets, OffsetKeeper
 from gimbalmq.runtime.workers import WorkerPool
-from gimbalmq.transport.address import local_ip, parse_nameservers
+from gimbalmq.transport.address import parse_nameservers
 from gimbalmq.wire.names import check_group, check_topic, retry_topic
-from gimbalmq.wire.subscription import SubscriptionData, parse_tags, sql_subscription
+from gimbalmq.wire.subscription import parse_tags
 
 __all__ = ["PushConsumer"]
 
-_log = logging.getLogger("gimbalmq.consumer")
 _ListenerT = TypeVar("_ListenerT", bound=Listener)
 
 
@@ -94,7 +100,7 @@ class PushConsumer:
         ordered: bool = False,
         auto_commit: bool = True,
         broadcasting: bool = False,
-        start_from: Literal["last", "first"] | datetime = "last",
+        start_from: Start = "last",
         client_id: str | None = None,
         batch_size: int = 1,
         workers: int = 20,
@@ -117,66 +123,60 @@ class PushConsumer:
         release_drain_s: float = 10.0,
     ) -> None:
         self.group = check_group(group)
-        self._nameservers = parse_nameservers(nameserver)
+        nameservers = parse_nameservers(nameserver)
         self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
-        self._start = _start_from(start_from)
+        self._start = read_start(start_from)
         self.client_id = wire_client_id(client_id, self._strategy.name)
-        self._workers = _between("workers", workers, 1, 1000)
+        self._workers = between("workers", workers, 1, 1000)
         self._settings = ConsumerSettings(
             group=self.group,
             client_id=self.client_id,
-            rebalance_interval_s=_positive("rebalance_interval_s", rebalance_interval_s),
-            pull_idle_limit_s=_positive("pull_idle_limit_s", pull_idle_limit_s),
-            persist_consumer_offset_interval_s=_positive(
+            rebalance_interval_s=positive("rebalance_interval_s", rebalance_interval_s),
+            pull_idle_limit_s=positive("pull_idle_limit_s", pull_idle_limit_s),
+            persist_consumer_offset_interval_s=positive(
                 "persist_consumer_offset_interval_s", persist_consumer_offset_interval_s
             ),
             release_drain_s=release_drain_s,
             ordered=ordered,
             lease=lease,
             broadcasting=broadcasting,
-            lock_renew_s=_positive("lock_renew_s", lock_renew_s),
-            lock_trust_s=_positive("lock_trust_s", lock_trust_s),
-            take_over_grace_s=_positive("take_over_grace_s", take_over_grace_s),
+            lock_renew_s=positive("lock_renew_s", lock_renew_s),
+            lock_trust_s=positive("lock_trust_s", lock_trust_s),
+            take_over_grace_s=positive("take_over_grace_s", take_over_grace_s),
             take_over_foreign_grace_s=take_over_foreign_grace_s,
-            suspend_current_queue_s=_positive(
+            suspend_current_queue_s=positive(
                 "suspend_current_queue_time_s", suspend_current_queue_time_s
             ),
             ordered_reconsume_max=None if max_reconsume_times < 0 else max_reconsume_times,
             limits=FlowLimits(
-                _between("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535),
-                _between("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1024),
-                _between("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65535),
+                between("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535),
+                between("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1024),
+                between("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65535),
             ),
         )
         self._pulls = PullSettings(
-            pull_batch_size=_between("pull_batch_size", pull_batch_size, 1, 1024),
+            pull_batch_size=between("pull_batch_size", pull_batch_size, 1, 1024),
             max_reconsume_times=16 if max_reconsume_times < 0 else max_reconsume_times,
         )
         self._listener_settings = ListenerSettings(
-            batch_size=_between("batch_size", batch_size, 1, 1024),
+            batch_size=between("batch_size", batch_size, 1, 1024),
             auto_commit=auto_commit,
             suspend_current_queue_s=suspend_current_queue_time_s,
         )
         _check_modes(self._settings, auto_commit=auto_commit)
-        self._offset_folder = _offset_folder(local_offset_store_dir, client_id, self.group)
-        self._instance_settings = InstanceSettings(
-            poll_name_server_interval_s=_positive(
+        self._offset_folder = offset_folder(local_offset_store_dir, client_id, self.group)
+        instance_settings = InstanceSettings(
+            poll_name_server_interval_s=positive(
                 "poll_name_server_interval_s", poll_name_server_interval_s
             ),
-            heartbeat_broker_interval_s=_positive(
+            heartbeat_broker_interval_s=positive(
                 "heartbeat_broker_interval_s", heartbeat_broker_interval_s
             ),
         )
         self._expressions: dict[str, tuple[str, str | None]] = {}
         self._listeners: dict[str, Listener] = {}
-        self._rebalance_callbacks: list[Callable[[RebalanceReport], object]] = []
-        self._state: Literal["created", "running", "stopping", "stopped", "failed to start"]
-        self._state = "created"
-        self._stopped = threading.Event()
-        self._shared: SharedInstance | None = None
-        self._host: ConsumerHost | None = None
+        self._membership = Membership(self.group, self.client_id, nameservers, instance_settings)
         self._pool: WorkerPool | None = None
-        self._notifier: ThreadPoolExecutor | None = None
         self._local: LocalOffsets | None = None
 
     # ---- subscriptions -----------------------------------------------------------------------
@@ -207,22 +207,21 @@ class PushConsumer:
 
         Also possible while running. All members of a group must subscribe to the same.
         """
-        if self._state != "created":
+        if self._membership.state not in {"created", "running"}:
             raise StateError(
-                f"subscribe to '{topic}' before start(): the consumer is {self._state}"
+                f"cannot subscribe to '{topic}': the consumer is {self._membership.state}"
             )
         check_topic(topic)
         # Parsed here so that a wrong expression is the caller's error; the version comes later.
-        _subscription(topic, tags, sql, 0)
+        subscription(topic, tags, sql, 0)
 
         def take(function: _ListenerT) -> _ListenerT:
             self._expressions[topic] = tags, sql
             self._listeners[topic] = function
-            if self._shared is not None and self._host is not None:
-                shared, host = self._shared, self._host
-                version_ms = shared.run(lambda: shared.instance.driver.now().wall_ms)
-                subscription = _subscription(topic, tags, sql, version_ms)
-                shared.run(lambda: host.subscribe(subscription))
+            if self._membership.state == "running":
+                self._membership.ask(
+                    lambda host: host.subscribe(subscription(topic, tags, sql, host.now_ms()))
+                )
             return function
 
         return take if listener is None else take(listener)
@@ -230,17 +229,14 @@ class PushConsumer:
     def unsubscribe(self, topic: str) -> None:
         """Consume a topic no longer; running listeners finish, and its offsets are stored."""
         self._expressions.pop(topic, None)
-        if self._state == "running":
-            shared, host = self._running()
-            shared.run(lambda: host.unsubscribe(topic))
+        if self._membership.state == "running":
+            self._membership.ask(lambda host: host.unsubscribe(topic))
         else:
             self._listeners.pop(topic, None)
 
-    def on_rebalance(
-        self, callback: Callable[[RebalanceReport], object]
-    ) -> Callable[[RebalanceReport], object]:
+    def on_rebalance(self, callback: RebalanceCallback) -> RebalanceCallback:
         """Be told after each change of this member's queues; usable as a decorator."""
-        self._rebalance_callbacks.append(callback)
+        self._membership.on_rebalance(callback)
         return callback
 
     # ---- life --------------------------------------------------------------------------------
@@ -252,76 +248,52 @@ class PushConsumer:
             TransportError: no name server can be reached.
             StateError: started twice, or nothing is subscribed.
         """
-        if self._state != "created":
-            raise StateError(f"consumer of group '{self.group}' is {self._state}: make a new one")
+        self._membership.check_new()
         if not self._listeners:
             raise StateError(
                 f"consumer of group '{self.group}' subscribes to nothing: call subscribe first"
             )
-        self._state = "failed to start"
-        shared = share(self.client_id, self._nameservers, self._instance_settings)
         try:
-            self._join(shared)
+            self._membership.start(self._build)
         except BaseException:
-            shared.release()
+            self._end_threads()
             raise
-        self._shared = shared
-        self._state = "running"
         return self
 
-    def _join(self, shared: SharedInstance) -> None:
-        version_ms = shared.run(lambda: shared.instance.driver.now().wall_ms)
+    def _build(self, shared: SharedInstance, now_ms: int) -> ConsumerHost:
         subscriptions = {
-            topic: _subscription(topic, tags, sql, version_ms)
+            topic: subscription(topic, tags, sql, now_ms)
             for topic, (tags, sql) in self._expressions.items()
         }
-        if not self._settings.broadcasting:
-            own_retry = retry_topic(self.group)
-            subscriptions[own_retry] = parse_tags(own_retry, "*", version_ms)
         offsets: OffsetKeeper
         if self._settings.broadcasting:
-            offsets = self._local = LocalOffsets(
-                shared.instance, self._offset_folder / "offsets.json", self._start
-            )
+            path = self._offset_folder / "offsets.json"
+            offsets = self._local = LocalOffsets(shared.instance, path, self._start)
         else:
+            own_retry = retry_topic(self.group)
+            subscriptions[own_retry] = parse_tags(own_retry, "*", now_ms)
             offsets = BrokerOffsets(shared.instance, self.group, self._start)
-        machine = ConsumerMachine(self._settings, self._strategy, subscriptions)
         host = ConsumerHost(
             shared.instance,
-            machine,
+            ConsumerMachine(self._settings, self._strategy, subscriptions),
             subscriptions,
             offsets=offsets,
             start=self._start,
             pulls=self._pulls,
-            announced=self._announce,
-            stopped=self._stopped.set,
+            announced=self._membership.announce,
+            stopped=self._membership.ended,
         )
 
         def finished(done: Consumed) -> None:
-            shared.post(lambda: host.finished(done))
+            # A listener may outlive the consumer; then nobody is left to take its result.
+            with contextlib.suppress(StateError):
+                shared.post(lambda: host.finished(done))
 
         listening = Listening(self._listeners.get, self._listener_settings)
         self._pool = WorkerPool(self.group, listening, finished, workers=self._workers)
         host.attach(self._pool, listening, self._workers)
-        self._host = host
-        if self._rebalance_callbacks:
-            self._notifier = ThreadPoolExecutor(1, f"gimbalmq-{self.group}-rebalance")
         self._pool.start()
-        joined: Future[None] = Future()
-
-        def done(error: GimbalError | None) -> None:
-            if error is not None:
-                joined.set_exception(error)
-            else:
-                host.dispatch(Started())
-                joined.set_result(None)
-
-        shared.post(lambda: shared.instance.join(host, done))
-        try:
-            joined.result()
-        except BaseException:
-            self._pool.stop()
-            raise
+        return host
 
     def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.
@@ -330,22 +302,16 @@ class PushConsumer:
             drain_s: How long to wait for running listeners; messages of those that take longer
                 are delivered again, to the next owner of their queue.
         """
-        shared, host, pool = self._shared, self._host, self._pool
-        if self._state != "running" or shared is None or host is None or pool is None:
-            return
-        self._state = "stopping"
-        shared.post(lambda: host.dispatch(StopRequested(drain_s)))
-        # The rest takes a few round trips; the bound is for brokers that do not answer.
-        if not self._stopped.wait(drain_s + 15.0):
-            _log.warning("group %s: not everything was stored before the stop", self.group)
-        pool.stop()
-        pool.join(1.0)
-        if self._notifier is not None:
-            self._notifier.shutdown()
+        if self._membership.stop(drain_s):
+            self._end_threads()
+            self._membership.close()
+
+    def _end_threads(self) -> None:
+        if self._pool is not None:
+            self._pool.stop()
+            self._pool.join(1.0)
         if self._local is not None:
             self._local.close()
-        shared.release()
-        self._state = "stopped"
 
     def run(self) -> None:
         """Start, consume until SIGINT or SIGTERM, then stop; call it on the main thread."""
@@ -378,57 +344,17 @@ class PushConsumer:
 
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now, those of the group's retry topic included."""
-        shared, host = self._running()
-        return shared.run(host.machine.assignment)
+        return self._membership.ask(lambda host: host.machine.assignment())
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling from some queues, or all; they stay assigned to this member."""
-        shared, host = self._running()
         event = Paused(None if queues is None else frozenset(queues))
-        shared.run(lambda: host.dispatch(event))
+        self._membership.ask(lambda host: host.dispatch(event))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on pulling from some queues, or all."""
-        shared, host = self._running()
         event = Resumed(None if queues is None else frozenset(queues))
-        shared.run(lambda: host.dispatch(event))
-
-    def _running(self) -> tuple[SharedInstance, ConsumerHost]:
-        if self._state != "running" or self._shared is None or self._host is None:
-            raise StateError(f"consumer of group '{self.group}' is {self._state}, not running")
-        return self._shared, self._host
-
-    def _announce(self, report: RebalanceReport) -> None:
-        if self._notifier is not None:
-            for callback in self._rebalance_callbacks:
-                self._notifier.submit(_call_back, callback, report)
-
-
-def _call_back(callback: Callable[[RebalanceReport], object], report: RebalanceReport) -> None:
-    try:
-        callback(report)
-    except Exception:  # noqa: BLE001 - user code, on a thread of its own
-        _log.exception("rebalance callback of group %s failed", report.group)
-
-
-def _subscription(topic: str, tags: str, sql: str | None, version_ms: int) -> SubscriptionData:
-    if sql is None:
-        return parse_tags(topic, tags, version_ms)
-    if tags != "*":
-        raise ConfigurationError(f"topic '{topic}': filter by tags or by sql, not by both")
-    return sql_subscription(topic, sql, version_ms)
-
-
-def _start_from(start_from: str | datetime) -> StartFrom:
-    if start_from == "last":
-        return StartFrom(StartPolicy.LAST)
-    if start_from == "first":
-        return StartFrom(StartPolicy.FIRST)
-    if isinstance(start_from, datetime) and start_from.tzinfo is not None:
-        return StartFrom(StartPolicy.TIMESTAMP, int(start_from.timestamp() * 1000))
-    raise ConfigurationError(
-        f"start_from is {start_from!r}: give 'last', 'first', or a datetime with a time zone"
-    )
+        self._membership.ask(lambda host: host.dispatch(event))
 
 
 def _check_modes(settings: ConsumerSettings, *, auto_commit: bool) -> None:
@@ -446,21 +372,3 @@ def _check_modes(settings: ConsumerSettings, *, auto_commit: bool) -> None:
             f"take_over_grace_s ({settings.take_over_grace_s:g}) must be longer than lock_trust_s "
             f"({settings.lock_trust_s:g}), or a queue may be consumed by two members"
         )
-
-
-def _offset_folder(base: str | Path | None, client_id: str | None, group: str) -> Path:
-    """Java's place for the offsets of a broadcasting member."""
-    root = Path.home() / ".rocketmq_offsets" if base is None else Path(base)
-    return root / (client_id or f"{local_ip()}@DEFAULT") / group
-
-
-def _between(name: str, value: int, lowest: int, highest: int) -> int:
-    if not lowest <= value <= highest:
-        raise ConfigurationError(f"{name} is {value}: give {lowest} to {highest}")
-    return value
-
-
-def _positive(name: str, value: float) -> float:
-    if value <= 0:
-        raise ConfigurationError(f"{name} is {value}: give seconds above 0")
-    return value

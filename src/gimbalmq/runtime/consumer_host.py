@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -30,7 +30,6 @@ from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.lock_calls import LockCalls
 from gimbalmq.runtime.offsets import OffsetKeeper
-from gimbalmq.runtime.workers import WorkerPool
 from gimbalmq.wire.bodies import (
     ConsumerData,
     ConsumeResult,
@@ -50,7 +49,7 @@ from gimbalmq.wire.headers import (
 from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
-__all__ = ["ConsumerHost", "PullSettings"]
+__all__ = ["ConsumerHost", "Executor", "PullSettings"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 
@@ -60,9 +59,24 @@ _SUSPEND: Final = int(PullFlag.SUSPEND)
 _SUSPEND_AND_COMMIT: Final = int(PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET)
 
 
+class Executor(Protocol):
+    """Whoever takes the messages: worker threads, or a user who polls."""
+
+    def submit(self, consume: fx.Consume) -> None:
+        """Take a run of messages."""
+
+    def cancel(self, queue: MessageQueue, epoch: int) -> int:
+        """Discard what waits of a queue; returns how many messages are being processed."""
+
+    def accounted(self, done: ev.Consumed) -> None:
+        """A result was taken in."""
+
+
 class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How a push consumer pulls, with Java's names and defaults."""
 
+    #: Push or pull, as brokers and tools see it.
+    consume_type: str = "CONSUME_PASSIVELY"
     pull_batch_size: int = 32
     broker_suspend_max_time_s: float = 15.0
     consumer_timeout_when_suspend_s: float = 30.0
@@ -93,7 +107,7 @@ class ConsumerHost:
         self._pulls = pulls
         self._announced = announced
         self._stopped = stopped
-        self._workers: WorkerPool | None = None
+        self._workers: Executor | None = None
         self._listening: Listening | None = None
         self._worker_count = 0
         self._started_ms = 0
@@ -124,9 +138,11 @@ class ConsumerHost:
             fx.Stopped: self._end,
         }
 
-    def attach(self, workers: WorkerPool, listening: Listening, worker_count: int) -> None:
-        """Give the host the pool that runs its listeners."""
-        self._workers = workers
+    def attach(
+        self, executor: Executor, listening: Listening | None = None, worker_count: int = 0
+    ) -> None:
+        """Say who takes the messages, and with which listeners if there are any."""
+        self._workers = executor
         self._listening = listening
         self._worker_count = worker_count
         self._started_ms = self._instance.driver.now().wall_ms
@@ -161,7 +177,7 @@ class ConsumerHost:
         """What the heartbeat says of this member."""
         return ConsumerData(
             group=self.group,
-            consume_type="CONSUME_PASSIVELY",
+            consume_type=self._pulls.consume_type,
             message_model="BROADCASTING" if self.machine.settings.broadcasting else "CLUSTERING",
             consume_from_where=self._start.policy.value,
             subscriptions=tuple(self._subscriptions.values()),
@@ -213,16 +229,21 @@ class ConsumerHost:
         return True
 
     def _consume_directly(self, request: Command, reply: Callable[[Command], None]) -> None:
-        assert self._listening is not None
         ordered = self.machine.settings.ordered
         broker = request.fields.get("brokerName", "")
         try:
+            if self._listening is None:
+                raise ValueError("this consumer polls: it has no listener")  # noqa: TRY301
             (message,) = decode_records(request.body, broker)
             result = consume_directly(self._listening, message, ordered=ordered)
         except (ProtocolError, ValueError) as error:
             result = ConsumeResult("CR_THROW_EXCEPTION", ordered, remark=str(error))
         answer = response_to(request, body=encode_consume_result(result))
         self._instance.driver.post(lambda: reply(answer))
+
+    def now_ms(self) -> int:
+        """Wall time, which numbers the versions of subscriptions."""
+        return self._instance.driver.now().wall_ms
 
     def subscribe(self, subscription: SubscriptionData) -> None:
         """Consume one more topic from now on."""

@@ -18,6 +18,7 @@ from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 
 __all__ = [
+    "Assigned",
     "Cancelled",
     "Consumed",
     "Event",
@@ -33,6 +34,7 @@ __all__ = [
     "PullFailed",
     "Resumed",
     "RouteLearned",
+    "SeekRequested",
     "SentBack",
     "Started",
     "StopRequested",
@@ -252,6 +254,19 @@ class Unsubscribed(msgspec.Struct, frozen=True):
     topic: str
 
 
+class Assigned(msgspec.Struct, frozen=True):
+    """The user chose the queues of a consumer that does not take part in rebalancing."""
+
+    queues: frozenset[MessageQueue]
+
+
+class SeekRequested(msgspec.Struct, frozen=True):
+    """The user wants to go on reading a held queue at another offset."""
+
+    queue: MessageQueue
+    offset: int
+
+
 class OffsetsReset(msgspec.Struct, frozen=True):
     """An operator moved the group's offsets; held queues start over there."""
 
@@ -284,6 +299,8 @@ Event = (
     | Resumed
     | Subscribed
     | Unsubscribed
+    | Assigned
+    | SeekRequested
     | OffsetsReset
     | Left
 )

@@ -90,6 +90,8 @@ class ConsumerMachine:
             ev.Resumed: lambda event, now: self._pulls.resume(event.queues, now),
             ev.Subscribed: self._on_subscribed,
             ev.Unsubscribed: self._on_unsubscribed,
+            ev.Assigned: self._on_assigned,
+            ev.SeekRequested: self._on_seek,
             ev.OffsetsReset: self._on_offsets_reset,
             ev.Left: self._on_left,
         }
@@ -132,7 +134,8 @@ class ConsumerMachine:
         self._context.set_timer(TimerName.COMMIT, self.settings.persist_consumer_offset_interval_s)
         if self.settings.locking:
             self._context.set_timer(TimerName.RENEW_LOCKS, self.settings.lock_renew_s)
-        self._request_pass(Trigger.START, now)
+        if not self.settings.manual:
+            self._request_pass(Trigger.START, now)
 
     def _on_stop_requested(self, event: ev.StopRequested, now: float) -> None:
         if self._context.stopping:
@@ -312,6 +315,24 @@ class ConsumerMachine:
             f"{held.queue.path}: another member has taken its lock; giving the queue up",
         )
         self._release(held, now)
+
+    def _on_assigned(self, event: ev.Assigned, now: float) -> None:
+        topics = {queue.topic for queue in (*event.queues, *self.held)}
+        me = (self.settings.client_id,)
+        for topic in sorted(topics):
+            queues = frozenset(queue for queue in event.queues if queue.topic == topic)
+            self._apply(Target(topic, queues, Trigger.SUBSCRIPTION, me, "MANUAL"), now)
+
+    def _on_seek(self, event: ev.SeekRequested, now: float) -> None:
+        held = self.held.get(event.queue)
+        if held is None or not held.owned:
+            return
+        # Under a new number, so that neither the pull in flight nor what waits counts any more.
+        self._context.out.append(Cancel(held.queue, held.epoch))
+        fresh = self._context.hold(held.queue, now)
+        fresh.permit = held.permit
+        fresh.process = ProcessQueue(event.offset)
+        self._pulls.pull(fresh, now)
 
     def _on_offsets_reset(self, event: ev.OffsetsReset, now: float) -> None:
         for queue, offset in event.offsets.items():

@@ -20,7 +20,11 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     rebalance_gap_s: float = 0.05
     #: First pause after an incomplete pass; it doubles up to the rebalance interval.
     rebalance_retry_s: float = 0.2
-    pull_idle_limit_s: float = 120.0
+    #: A queue whose pull has not come back for this long is dropped and taken again; None for
+    #: consumers whose user decides when to read.
+    pull_idle_limit_s: float | None = 120.0
+    #: The user assigns queues: no part in rebalancing.
+    manual: bool = False
     persist_consumer_offset_interval_s: float = 5.0
     #: Pause after a pull that failed (`pullTimeDelayMillsWhenException`).
     pull_retry_s: float = 1.0

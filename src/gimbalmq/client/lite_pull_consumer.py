@@ -1,0 +1,318 @@
+"""A consumer that polls: as a member of a group, or over queues that the user assigns."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Literal, Self
+
+from gimbalmq.client.membership import Membership, RebalanceCallback
+from gimbalmq.client.options import Start, between, positive, subscription
+from gimbalmq.client.options import start_from as read_start
+from gimbalmq.client.shared import SharedInstance, wire_client_id
+from gimbalmq.core.allocation import Strategy, strategy_named
+from gimbalmq.core.consumer.events import Assigned, Consumed, Paused, Resumed, SeekRequested
+from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.core.consumer.settings import ConsumerSettings
+from gimbalmq.core.flow_control import FlowLimits
+from gimbalmq.errors import ConfigurationError, OffsetError, StateError
+from gimbalmq.flows.offset import max_offset, min_offset, offset_at, store_offset, stored_offset
+from gimbalmq.flows.route import fetch_route
+from gimbalmq.model.queue import MessageQueue, sorted_queues
+from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
+from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.runtime.offsets import BrokerOffsets
+from gimbalmq.runtime.polling import PollQueue
+from gimbalmq.transport.address import parse_nameservers
+from gimbalmq.wire.names import check_group, check_topic
+from gimbalmq.wire.record import ReceivedMessage
+
+__all__ = ["LitePullConsumer"]
+
+
+class LitePullConsumer:
+    """Reads messages when asked to, while pulling ahead in the background.
+
+    Either `subscribe`, to share a topic with the group's other members, or `assign` queues by
+    hand; not both. What a poll returned counts as consumed when the next poll is made, or on
+    `commit`; so after a crash the last messages come again, and none is lost.
+
+        with LitePullConsumer("reports", nameserver="127.0.0.1:9876") as consumer:
+            consumer.subscribe("orders")
+            for message in consumer.poll(timeout_s=5.0):
+                print(message.queue, message.queue_offset)
+
+    Args:
+        group: The consumer group.
+        nameserver: `host:port`, several separated by `;`; None reads `NAMESRV_ADDR`.
+        allocation: How the group shares its queues; every member needs the same.
+        start_from: Where to start in a queue that the group has not read yet.
+        client_id: A name for this member, unique in the group; None makes one.
+        auto_commit: False leaves committing to `commit()`.
+        rebalance_interval_s, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
+        auto_commit_interval_s: How often offsets are stored.
+        pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
+        consume_max_span: As in Java.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameserver: str | None = None,
+        allocation: str | Strategy = "AVG",
+        start_from: Start = "last",
+        client_id: str | None = None,
+        auto_commit: bool = True,
+        auto_commit_interval_s: float = 5.0,
+        rebalance_interval_s: float = 20.0,
+        poll_name_server_interval_s: float = 30.0,
+        heartbeat_broker_interval_s: float = 30.0,
+        pull_batch_size: int = 32,
+        pull_threshold_for_queue: int = 1000,
+        pull_threshold_size_for_queue: int = 100,
+        consume_max_span: int = 2000,
+    ) -> None:
+        self.group = check_group(group)
+        self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
+        self.client_id = wire_client_id(client_id, self._strategy.name)
+        self._start = read_start(start_from)
+        self._auto_commit = auto_commit
+        self._limits = FlowLimits(
+            between("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535),
+            between("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1024),
+            between("consume_max_span", consume_max_span, 1, 65535),
+        )
+        self._rebalance_interval_s = positive("rebalance_interval_s", rebalance_interval_s)
+        self._commit_interval_s = positive("auto_commit_interval_s", auto_commit_interval_s)
+        self._pulls = PullSettings(
+            consume_type="CONSUME_ACTIVELY",
+            pull_batch_size=between("pull_batch_size", pull_batch_size, 1, 1024),
+            broker_suspend_max_time_s=20.0,
+        )
+        self._membership = Membership(
+            self.group,
+            self.client_id,
+            parse_nameservers(nameserver),
+            InstanceSettings(
+                poll_name_server_interval_s=positive(
+                    "poll_name_server_interval_s", poll_name_server_interval_s
+                ),
+                heartbeat_broker_interval_s=positive(
+                    "heartbeat_broker_interval_s", heartbeat_broker_interval_s
+                ),
+            ),
+        )
+        self._mode: Literal["", "subscribe", "assign"] = ""
+        self._expressions: dict[str, tuple[str, str | None]] = {}
+        self._assigned: frozenset[MessageQueue] = frozenset()
+        self._polls: PollQueue | None = None
+
+    # ---- what to read ------------------------------------------------------------------------
+
+    def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
+        """Share a topic with the other members of the group."""
+        self._choose("subscribe")
+        check_topic(topic)
+        subscription(topic, tags, sql, 0)
+        self._expressions[topic] = tags, sql
+        if self._membership.state == "running":
+            self._membership.ask(
+                lambda host: host.subscribe(subscription(topic, tags, sql, host.now_ms()))
+            )
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read a topic no longer."""
+        self._expressions.pop(topic, None)
+        if self._membership.state == "running":
+            self._membership.ask(lambda host: host.unsubscribe(topic))
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
+        self._choose("assign")
+        self._assigned = frozenset(queues)
+        if self._membership.state == "running":
+            self._assign_now()
+
+    def _choose(self, mode: Literal["subscribe", "assign"]) -> None:
+        if self._mode not in {"", mode}:
+            raise StateError(
+                f"consumer of group '{self.group}' uses {self._mode}; subscribe and assign are "
+                "mutually exclusive: make two consumers"
+            )
+        self._mode = mode
+
+    def _assign_now(self) -> None:
+        queues = self._assigned
+        topics = {queue.topic for queue in queues} - set(self._expressions)
+        for topic in topics:
+            self._expressions[topic] = "*", None
+            self._membership.ask(
+                lambda host, topic=topic: host.subscribe(  # type: ignore[misc]
+                    subscription(topic, "*", None, host.now_ms())
+                )
+            )
+        self._membership.ask(lambda host: host.dispatch(Assigned(queues)))
+
+    def on_rebalance(self, callback: RebalanceCallback) -> RebalanceCallback:
+        """Be told after each change of this member's queues; usable as a decorator."""
+        self._membership.on_rebalance(callback)
+        return callback
+
+    # ---- life --------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start to read ahead; subscriptions and assignments may come before or after."""
+        for queue in self._assigned:
+            self._expressions.setdefault(queue.topic, ("*", None))
+        self._membership.start(self._build)
+        if self._mode == "assign":
+            self._assign_now()
+        return self
+
+    def _build(self, shared: SharedInstance, now_ms: int) -> ConsumerHost:
+        subscriptions = {
+            topic: subscription(topic, tags, sql, now_ms)
+            for topic, (tags, sql) in self._expressions.items()
+        }
+        settings = ConsumerSettings(
+            group=self.group,
+            client_id=self.client_id,
+            rebalance_interval_s=self._rebalance_interval_s,
+            persist_consumer_offset_interval_s=self._commit_interval_s,
+            pull_idle_limit_s=None,
+            limits=self._limits,
+            manual=self._mode == "assign",
+        )
+        host = ConsumerHost(
+            shared.instance,
+            ConsumerMachine(settings, self._strategy, subscriptions),
+            subscriptions,
+            offsets=BrokerOffsets(shared.instance, self.group, self._start),
+            start=self._start,
+            pulls=self._pulls,
+            announced=self._membership.announce,
+            stopped=self._membership.ended,
+        )
+
+        def finished(done: Consumed) -> None:
+            with contextlib.suppress(StateError):
+                shared.post(lambda: host.finished(done))
+
+        self._polls = PollQueue(finished)
+        host.attach(self._polls)
+        return host
+
+    def stop(self) -> None:
+        """Store what was consumed and leave the group; safe to call again."""
+        if self._polls is not None and self._auto_commit:
+            self._polls.settle()
+        if self._membership.stop(drain_s=0.0):
+            if self._polls is not None:
+                self._polls.close()
+            self._membership.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
+        """The next messages, from one queue; an empty list when none came in time.
+
+        With `auto_commit`, everything that earlier polls returned counts as consumed from now on.
+        """
+        if timeout_s < 0:
+            raise ConfigurationError(f"timeout_s is {timeout_s}: give 0 or more seconds")
+        _ = self._membership.shared  # says so when the consumer is not running
+        assert self._polls is not None
+        if self._auto_commit:
+            self._polls.settle()
+        return self._polls.poll(timeout_s)
+
+    def commit(self) -> dict[MessageQueue, int]:
+        """Store the offsets of everything that was polled, and wait; returns what was stored."""
+        shared = self._membership.shared
+        assert self._polls is not None
+        self._polls.settle()
+        offsets = self._membership.ask(_progress)
+        for queue, offset in offsets.items():
+            address = shared.run(lambda queue=queue: shared.instance.address_of(queue))  # type: ignore[misc]
+            if address is not None:
+                shared.inline(store_offset(address, self.group, queue, offset))
+        return offsets
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset of a queue, or None."""
+        return self._membership.shared.inline(
+            stored_offset(self._address(queue), self.group, queue)
+        )
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on reading an assigned queue at another offset.
+
+        Raises:
+            OffsetError: the offset is outside of what the broker stores.
+        """
+        shared, address = self._membership.shared, self._address(queue)
+        lowest = shared.inline(min_offset(address, queue))
+        highest = shared.inline(max_offset(address, queue))
+        if not lowest <= offset <= highest:
+            raise OffsetError(
+                f"{queue.path} stores the offsets {lowest} to {highest}: {offset} is outside"
+            )
+        if queue not in self.assignment():
+            raise StateError(f"{queue.path} is not assigned to this consumer: seek only those")
+        self._membership.ask(lambda host: host.dispatch(SeekRequested(queue, offset)))
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        return self._membership.shared.inline(offset_at(self._address(queue), queue, timestamp_ms))
+
+    def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic."""
+        shared = self._membership.shared
+        route = shared.inline(fetch_route(shared.instance.nameservers, topic))
+        return tuple(sorted_queues(route.subscribe_queues()))
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that this consumer reads now."""
+        return self._membership.ask(lambda host: host.machine.assignment())
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Stop pulling from some queues, or all."""
+        event = Paused(None if queues is None else frozenset(queues))
+        self._membership.ask(lambda host: host.dispatch(event))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on pulling from some queues, or all."""
+        event = Resumed(None if queues is None else frozenset(queues))
+        self._membership.ask(lambda host: host.dispatch(event))
+
+    def _address(self, queue: MessageQueue) -> str:
+        shared = self._membership.shared
+        known = shared.run(lambda: shared.instance.address_of(queue))
+        if known is None:
+            route = shared.inline(fetch_route(shared.instance.nameservers, queue.topic))
+            brokers = route.broker(queue.broker)
+            known = None if brokers is None else brokers.any_address
+        if known is None:
+            raise OffsetError(f"broker '{queue.broker}' of {queue.path} is not in the route")
+        return known
+
+
+def _progress(host: ConsumerHost) -> dict[MessageQueue, int]:
+    return {
+        queue: held.process.commit_offset
+        for queue, held in host.machine.held.items()
+        if held.owned and held.process is not None
+    }

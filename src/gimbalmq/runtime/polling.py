@@ -1,0 +1,81 @@
+"""Messages that wait for a user who polls.
+
+Takes the place of the worker threads for pull consumers. What a poll hands out counts as done
+when the user comes back for more (or commits), so a crash in between loses nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.model.queue import MessageQueue
+
+__all__ = ["PollQueue"]
+
+
+class PollQueue:
+    """Pulled replies in order of arrival."""
+
+    def __init__(self, finished: Callable[[Consumed], None]) -> None:
+        self._finished = finished
+        self._changed = threading.Condition()
+        self._waiting: deque[Consume] = deque()
+        self._handed_out: list[Consume] = []
+        self._closed = False
+
+    # ---- owner -------------------------------------------------------------------------------
+
+    def submit(self, consume: Consume) -> None:
+        """Let a pulled reply wait for the next poll."""
+        with self._changed:
+            self._waiting.append(consume)
+            self._changed.notify()
+
+    def cancel(self, queue: MessageQueue, epoch: int) -> int:
+        """Discard what waits of a queue, and forget what was handed out but not settled."""
+
+        def stays(consume: Consume) -> bool:
+            return consume.queue != queue or consume.epoch != epoch
+
+        with self._changed:
+            self._waiting = deque(filter(stays, self._waiting))
+            # The user may still work on these; whoever owns the queue next gets them again.
+            self._handed_out = list(filter(stays, self._handed_out))
+        return 0
+
+    def accounted(self, done: Consumed) -> None:
+        """Nothing to do: only what waits is kept here."""
+
+    # ---- user --------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float) -> list[Any]:
+        """The messages of one pulled reply, or an empty list when none came in time."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while not self._waiting:
+                remaining_s = deadline - time.monotonic()
+                if self._closed or remaining_s <= 0:
+                    return []
+                self._changed.wait(remaining_s)
+            consume = self._waiting.popleft()
+            self._handed_out.append(consume)
+        return list(consume.batch.messages[consume.first : consume.until])
+
+    def settle(self) -> None:
+        """Everything that was handed out is done."""
+        with self._changed:
+            done, self._handed_out = self._handed_out, []
+        for one in done:
+            self._finished(Consumed(one.queue, one.epoch, one.batch, one.first, one.until))
+
+    def close(self) -> None:
+        """Let a waiting poll return."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
