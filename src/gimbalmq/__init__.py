@@ -12,21 +12,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gimbalmq import balance as balance
     from gimbalmq import errors as errors
+    from gimbalmq.client.lite_pull_consumer import LitePullConsumer
     from gimbalmq.client.producer import Producer
+    from gimbalmq.client.pull_consumer import PullConsumer
     from gimbalmq.client.push_consumer import PushConsumer
+    from gimbalmq.core.fault import FaultTolerance
     from gimbalmq.model.message import Message, SendResult, SendStatus
     from gimbalmq.model.queue import MessageQueue
     from gimbalmq.model.verdict import Commit, DeadLetter, RetryLater, Rollback, Suspend
-    from gimbalmq.wire.record import ReceivedMessage
+    from gimbalmq.wire.record import PullResult, ReceivedMessage
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Commit": "gimbalmq.model.verdict",
     "DeadLetter": "gimbalmq.model.verdict",
+    "FaultTolerance": "gimbalmq.core.fault",
+    "LitePullConsumer": "gimbalmq.client.lite_pull_consumer",
     "Message": "gimbalmq.model.message",
     "MessageQueue": "gimbalmq.model.queue",
     "Producer": "gimbalmq.client.producer",
+    "PullConsumer": "gimbalmq.client.pull_consumer",
+    "PullResult": "gimbalmq.wire.record",
     "PushConsumer": "gimbalmq.client.push_consumer",
     "ReceivedMessage": "gimbalmq.wire.record",
     "RetryLater": "gimbalmq.model.verdict",
@@ -40,9 +47,13 @@ _MODULES = frozenset({"balance", "errors"})
 __all__ = [
     "Commit",
     "DeadLetter",
+    "FaultTolerance",
+    "LitePullConsumer",
     "Message",
     "MessageQueue",
     "Producer",
+    "PullConsumer",
+    "PullResult",
     "PushConsumer",
     "ReceivedMessage",
     "RetryLater",

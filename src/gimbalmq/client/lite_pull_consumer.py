@@ -108,6 +108,7 @@ class LitePullConsumer:
         self._expressions: dict[str, tuple[str, str | None]] = {}
         self._assigned: frozenset[MessageQueue] = frozenset()
         self._polls: PollQueue | None = None
+        self._started = False
 
     # ---- what to read ------------------------------------------------------------------------
 
@@ -121,6 +122,8 @@ class LitePullConsumer:
             self._membership.ask(
                 lambda host: host.subscribe(subscription(topic, tags, sql, host.now_ms()))
             )
+        elif self._started:
+            self._start_now()
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer."""
@@ -132,8 +135,13 @@ class LitePullConsumer:
         """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
         self._choose("assign")
         self._assigned = frozenset(queues)
+        for queue in self._assigned:
+            if self._membership.state != "running":
+                self._expressions.setdefault(queue.topic, ("*", None))
         if self._membership.state == "running":
             self._assign_now()
+        elif self._started:
+            self._start_now()
 
     def _choose(self, mode: Literal["subscribe", "assign"]) -> None:
         if self._mode not in {"", mode}:
@@ -163,13 +171,18 @@ class LitePullConsumer:
     # ---- life --------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start to read ahead; subscriptions and assignments may come before or after."""
-        for queue in self._assigned:
-            self._expressions.setdefault(queue.topic, ("*", None))
+        """Start to read ahead; `subscribe` and `assign` may come before or after."""
+        self._membership.check_new()
+        self._started = True
+        if self._mode:
+            self._start_now()
+        return self
+
+    def _start_now(self) -> None:
+        # Only now is it known whether this consumer takes part in rebalancing.
         self._membership.start(self._build)
         if self._mode == "assign":
             self._assign_now()
-        return self
 
     def _build(self, shared: SharedInstance, now_ms: int) -> ConsumerHost:
         subscriptions = {
@@ -233,6 +246,8 @@ class LitePullConsumer:
         """
         if timeout_s < 0:
             raise ConfigurationError(f"timeout_s is {timeout_s}: give 0 or more seconds")
+        if self._started and not self._mode:
+            raise StateError(f"consumer of group '{self.group}': subscribe or assign first")
         _ = self._membership.shared  # says so when the consumer is not running
         assert self._polls is not None
         if self._auto_commit:

@@ -16,7 +16,8 @@ import msgspec
 
 from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
-from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.core.consumer.held import HeldQueue
+from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.errors import GimbalError, ProtocolError
 from gimbalmq.flows.dead_letter import dead_letter_request
 from gimbalmq.flows.group import list_members
@@ -49,7 +50,7 @@ from gimbalmq.wire.headers import (
 from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
-__all__ = ["ConsumerHost", "Executor", "PullSettings"]
+__all__ = ["ConsumerHost", "Executor", "Machine", "PullSettings"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 
@@ -57,6 +58,22 @@ _STATUS: Final = {status.value: status for status in PullStatus}
 _SEND_BACK_TIMEOUT_S: Final = 5.0
 _SUSPEND: Final = int(PullFlag.SUSPEND)
 _SUSPEND_AND_COMMIT: Final = int(PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET)
+
+
+class Machine(Protocol):
+    """The decisions of one group's member."""
+
+    settings: ConsumerSettings
+
+    @property
+    def held(self) -> Mapping[MessageQueue, HeldQueue]:
+        """Queues in hand."""
+
+    def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
+        """Take one event in; returns what has to be done."""
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that this member owns now."""
 
 
 class Executor(Protocol):
@@ -89,7 +106,7 @@ class ConsumerHost:
     def __init__(
         self,
         instance: ClientInstance,
-        machine: ConsumerMachine,
+        machine: Machine,
         subscriptions: Mapping[str, SubscriptionData],
         *,
         offsets: OffsetKeeper,
@@ -145,7 +162,11 @@ class ConsumerHost:
         self._workers = executor
         self._listening = listening
         self._worker_count = worker_count
-        self._started_ms = self._instance.driver.now().wall_ms
+        self.started()
+
+    def started(self) -> None:
+        """Note when it all began, for those who ask."""
+        self._started_ms = self.now_ms()
 
     def dispatch(self, event: ev.Event) -> None:
         """Hand an event to the machine and carry out what it wants."""
@@ -202,9 +223,11 @@ class ConsumerHost:
                 self.dispatch(ev.OffsetsReset(decode_reset_offsets(request.body)))
             case RequestCode.GET_CONSUMER_RUNNING_INFO:
                 info = running_info(
-                    self.machine,
+                    self.machine.held,
+                    self.machine.settings,
                     self._subscriptions.values(),
                     nameservers=self._instance.nameservers.addresses,
+                    consume_type=self._pulls.consume_type,
                     started_ms=self._started_ms,
                     workers=self._worker_count,
                     now=self._instance.driver.now(),
@@ -249,7 +272,11 @@ class ConsumerHost:
         """Consume one more topic from now on."""
         self._subscriptions[subscription.topic] = subscription
         self.dispatch(ev.Subscribed(subscription.topic))
-        self._instance.refresh_route(subscription.topic)
+        route = self._instance.routes.route(subscription.topic)
+        if route is not None and not route.from_template:
+            self.on_route(route)
+        else:
+            self._instance.refresh_route(subscription.topic)
 
     def unsubscribe(self, topic: str) -> None:
         """Release the queues of a topic and consume it no longer."""

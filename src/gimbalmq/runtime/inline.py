@@ -44,7 +44,8 @@ class ConnectionPool:
 
     def notify(self, address: str, command: Command) -> None:
         """Send a one-way request."""
-        connection = self._borrow(address)
+        # No answer will tell that the connection is gone, so it is looked at first.
+        connection = self._borrow(address, look=True)
         try:
             connection.notify(command)
         except BaseException:
@@ -52,14 +53,14 @@ class ConnectionPool:
             raise
         self._give_back(connection)
 
-    def _borrow(self, address: str) -> BlockingConnection:
+    def _borrow(self, address: str, *, look: bool = False) -> BlockingConnection:
         with self._lock:
             if self._closed:
                 raise StateError("this client is stopped: make a new one")
             idle = self._idle.get(address, [])
             while idle:
                 connection = idle.pop()
-                if connection.healthy():
+                if connection.healthy(look=look):
                     return connection
                 connection.close()
         return BlockingConnection(address, connect_timeout_s=self._connect_timeout_s)

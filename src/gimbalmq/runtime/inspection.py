@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
-from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.process_queue import Batch
 from gimbalmq.flows.effects import Instant
 from gimbalmq.model.queue import MessageQueue
@@ -28,21 +28,22 @@ __all__ = ["consume_directly", "running_info", "thread_stacks"]
 
 
 def running_info(
-    machine: ConsumerMachine,
+    held_queues: Mapping[MessageQueue, HeldQueue],
+    settings: ConsumerSettings,
     subscriptions: Iterable[SubscriptionData],
     *,
     nameservers: Iterable[str],
+    consume_type: str,
     started_ms: int,
     workers: int,
     now: Instant,
     with_stacks: bool,
 ) -> RunningInfo:
     """Everything there is to know about a consumer."""
-    settings = machine.settings
     return RunningInfo(
         properties={
             "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in nameservers),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUME_TYPE": consume_type,
             "PROP_CLIENT_VERSION": "V" + version_name(CLIENT_VERSION).replace(".", "_"),
             "PROP_THREADPOOL_CORE_SIZE": str(workers),
             "PROP_CONSUMEORDERLY": "true" if settings.ordered else "false",
@@ -51,7 +52,7 @@ def running_info(
         subscriptions=tuple(subscriptions),
         queues={
             queue: _queue_info(held, now)
-            for queue, held in machine.held.items()
+            for queue, held in held_queues.items()
             if held.process is not None
         },
         stacks=thread_stacks() if with_stacks else None,

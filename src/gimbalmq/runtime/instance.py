@@ -19,9 +19,9 @@ from typing import Final, Protocol
 import msgspec
 
 from gimbalmq.core.routes import RouteTable
-from gimbalmq.errors import GimbalError, StateError, TopicNotFoundError
+from gimbalmq.errors import GimbalError, ProtocolError, StateError, TopicNotFoundError
 from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
-from gimbalmq.flows.transaction import TransactionCheck
+from gimbalmq.flows.transaction import TransactionCheck, parse_check
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import MASTER_ID, TopicRoute
 from gimbalmq.runtime.driver import Driver
@@ -125,6 +125,8 @@ class ClientInstance:
             waiting.discard(topic)
             if isinstance(result, TopicRoute):
                 self._learn(result)
+                # Known to the instance already, perhaps; but not to this member.
+                member.on_route(result)
             elif not isinstance(result, TopicNotFoundError):
                 failure.append(result)
             if waiting:
@@ -135,6 +137,8 @@ class ClientInstance:
             else:
                 self.heartbeat(lambda: done(None))
 
+        if not waiting:  # topics may be subscribed to later
+            done(None)
         for topic in tuple(waiting):
             self.driver.spawn(
                 fetch_route(self.nameservers, topic, self.settings.mq_client_api_timeout_s),
@@ -352,6 +356,9 @@ class ClientInstance:
             if member is not None:
                 member.on_notice()
             return None
+        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
+            self._check_transaction(address, request)
+            return None
         reply = functools.partial(self.driver.answer, address)
         if member is not None and member.on_request(request, reply):
             return None
@@ -369,6 +376,23 @@ class ClientInstance:
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
             f" request type {request.code} not supported",
         )
+
+    def _check_transaction(self, address: str, request: Command) -> None:
+        broker = self.routes.addresses().get(address, ("", 0))[0]
+        try:
+            check = parse_check(request, broker)
+        except ProtocolError as error:
+            self.warn(f"check {address}", f"{address} asks about a transaction: {error}")
+            return
+        answer = self._producers.get(check.group)
+        if answer is None:
+            self.warn(
+                f"check {check.group}",
+                f"{address} asks about transaction {check.half.message_id} of group "
+                f"'{check.group}', whose producer has no check function: it stays open",
+            )
+            return
+        answer(address, check)
 
     # ---- log ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from gimbalmq.errors import ConfigurationError, ProtocolError
+from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.batch import walk_batch
 from gimbalmq.wire.codes import SysFlag
@@ -27,6 +28,7 @@ __all__ = [
     "MAGIC_V1",
     "MAGIC_V2",
     "RECORD_BYTES_MIN",
+    "PullResult",
     "ReceivedMessage",
     "decode_records",
     "encode_record",
@@ -321,6 +323,20 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
             f"queue_offset={self.queue_offset}, message_id={self.message_id!r}, "
             f"body={len(self.stored_body)} bytes)"
         )
+
+
+class PullResult(msgspec.Struct, frozen=True):
+    """What one pull brought: messages, where to go on, and what the queue stores.
+
+    `next_offset` is the next offset to read, `minimum` the first that is stored, `maximum` one
+    past the last.
+    """
+
+    status: PullStatus
+    messages: tuple[ReceivedMessage, ...]
+    next_offset: int
+    minimum: int
+    maximum: int
 
 
 def decode_records(buffer: bytes | bytearray | memoryview, broker: str) -> list[ReceivedMessage]:

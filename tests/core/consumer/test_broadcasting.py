@@ -6,14 +6,13 @@ from gimbalmq.core.consumer.effects import (
     FindOffset,
     ListMembers,
     Pull,
+    RenewHeartbeat,
     SendBack,
-    SetTimer,
 )
 from gimbalmq.core.consumer.events import (
     Consumed,
     RouteLearned,
     Subscribed,
-    TimerName,
     Unsubscribed,
 )
 from gimbalmq.model.queue import MessageQueue
@@ -52,13 +51,11 @@ def test_subscribing_while_running_shares_out_the_topic_once_its_route_is_known(
     harness = Harness()
     harness.owning("a@gmq1-AVG")
     harness.now += 1.0
-    effects = harness.handle(Subscribed("refunds"))
-    assert only(effects, ListMembers)
-    harness.members("a@gmq1-AVG")
+    assert one(harness.handle(Subscribed("refunds")), RenewHeartbeat).changed == ("refunds",)
     refund = MessageQueue("refunds", "broker-a", 0)
-    effects = harness.handle(RouteLearned("refunds", frozenset({refund})))
-    timer = next((t for t in only(effects, SetTimer) if t.name is TimerName.NEXT_PASS), None)
-    assert timer is not None or only(effects, ListMembers)
+    assert only(harness.handle(RouteLearned("refunds", frozenset({refund}))), ListMembers)
+    effects = harness.members("a@gmq1-AVG")
+    assert [find.queue for find in only(effects, FindOffset)] == [refund]
 
 
 def test_pitfall_10_unsubscribing_stores_offsets_and_releases_the_queues():

@@ -36,6 +36,7 @@ from gimbalmq.core.consumer.events import (
     TimerFired,
     TimerName,
     Trigger,
+    Unsubscribed,
     Woken,
 )
 from gimbalmq.model.message import PullStatus
@@ -519,3 +520,18 @@ def test_the_offset_to_commit_only_increases(harness):
 def test_a_pass_that_changes_nothing_is_settled_and_waits_for_the_interval(harness):
     harness.owning(ME)
     assert harness.pass_again(ME) == [SetTimer(TimerName.REBALANCE, 20.0)]
+
+
+@pytest.mark.rule("B2.4e")
+def test_queues_of_a_topic_that_is_no_longer_subscribed_are_given_up():
+    harness = Harness(topics=("orders", "refunds"))
+    harness.start()
+    harness.located(harness.members(ME))
+    effects = harness.handle(Unsubscribed("orders"))
+    assert {cancel.queue for cancel in only(effects, Cancel)} == set(QUEUES)
+    assert not harness.machine.assignment()
+    for queue in QUEUES:
+        epoch = harness.machine.held[queue].epoch
+        harness.handle(Cancelled(queue, epoch, 0))
+        harness.handle(HandedOver(queue, epoch))
+    assert not only(harness.pass_again(ME), FindOffset)

@@ -68,6 +68,8 @@ class ConsumerMachine:
             self._context, secured=self._delivery.start_waiting, lost=self._lock_lost
         )
         self._left = False
+        #: What the user chose, where the user does.
+        self._assigned: frozenset[MessageQueue] = frozenset()
         self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
             ev.PullAnswered: self._pulls.answered,
             ev.PullFailed: lambda event, _now: self._pulls.failed(event),
@@ -160,7 +162,10 @@ class ConsumerMachine:
             case TimerName.REBALANCE:
                 self._request_pass(Trigger.TIMER, now)
             case TimerName.NEXT_PASS:
-                self._carry_out(self.passes.due(now), now)
+                if self.settings.manual:
+                    self._assign(now)
+                else:
+                    self._carry_out(self.passes.due(now), now)
             case TimerName.COMMIT:
                 self._commit_all()
             case TimerName.RENEW_LOCKS:
@@ -215,10 +220,10 @@ class ConsumerMachine:
     def _on_route(self, event: ev.RouteLearned, now: float) -> None:
         self._carry_out(self.passes.learn_route(event.topic, event.queues, now), now)
 
-    def _on_subscribed(self, event: ev.Subscribed, now: float) -> None:
+    def _on_subscribed(self, event: ev.Subscribed, _now: float) -> None:
         self.passes.add_topic(event.topic)
+        # The pass follows with its route.
         self._context.out.append(RenewHeartbeat((event.topic,)))
-        self._request_pass(Trigger.SUBSCRIPTION, now)
 
     def _on_unsubscribed(self, event: ev.Unsubscribed, now: float) -> None:
         self.passes.remove_topic(event.topic)
@@ -296,11 +301,17 @@ class ConsumerMachine:
                 f"{event.queue.path}: no start offset ({why}); trying again",
             )
             self._let_go(held, now)
-            self._carry_out(self.passes.retry(Trigger.RETRY, now), now)
+            self._try_again_soon(now)
             return
         held.process = ProcessQueue(event.offset)
         self.passes.settled(event.queue)
         self._pulls.pull(held, now)
+
+    def _try_again_soon(self, now: float) -> None:
+        if self.settings.manual:
+            self._context.set_timer(TimerName.NEXT_PASS, self.settings.rebalance_retry_s)
+        else:
+            self._carry_out(self.passes.retry(Trigger.RETRY, now), now)
 
     def _progressed(self, held: HeldQueue, now: float) -> None:
         self._pulls.progressed(held, now)
@@ -317,10 +328,14 @@ class ConsumerMachine:
         self._release(held, now)
 
     def _on_assigned(self, event: ev.Assigned, now: float) -> None:
-        topics = {queue.topic for queue in (*event.queues, *self.held)}
+        self._assigned = event.queues
+        self._assign(now)
+
+    def _assign(self, now: float) -> None:
+        topics = {queue.topic for queue in (*self._assigned, *self.held)}
         me = (self.settings.client_id,)
         for topic in sorted(topics):
-            queues = frozenset(queue for queue in event.queues if queue.topic == topic)
+            queues = frozenset(queue for queue in self._assigned if queue.topic == topic)
             self._apply(Target(topic, queues, Trigger.SUBSCRIPTION, me, "MANUAL"), now)
 
     def _on_seek(self, event: ev.SeekRequested, now: float) -> None:
@@ -420,6 +435,9 @@ class ConsumerMachine:
         del self.held[held.queue]
         if self._context.stopping:
             self._leave_when_empty()
+        elif self.settings.manual:
+            if held.queue in self._assigned:
+                self._try_again_soon(now)
         elif held.process is not None and self.passes.wants(held.queue):
             self._request_pass(Trigger.RELEASE, now)
 

@@ -94,7 +94,7 @@ class PassPlanner:
     def request(self, trigger: Trigger, now: float) -> list[Effect]:
         """Ask for a pass; bursts of requests become one."""
         self._active = self._active or trigger is Trigger.START
-        if not self._active:
+        if not (self._active and self._queues):
             return []
         if self._listing:
             self._again = True
