@@ -79,7 +79,7 @@ def choose_with_faults(tolerance, ring, queues, given):
 CHECKS = {"latency": check_latency, "select_queue": check_select_queue}
 
 
-@pytest.mark.rule("B7.1", "B7.2", "B7.3")
+@pytest.mark.rule("B7.1b", "B7.1c", "B7.2a", "B7.2b", "B7.3a")
 @pytest.mark.parametrize("kind", CHECKS)
 def test_every_line_of_a_kind_agrees_with_java(kind, vectors_dir):
     failures = []

@@ -19,7 +19,7 @@ SPEC = (
 )
 
 
-@pytest.mark.rule("W7.7", "W4.8")
+@pytest.mark.rule("W7.7", "W4.8a")
 def test_two_messages_as_the_specification_shows_them():
     batch = [BatchEntry(b"m1", b"TAGS\x01a\x02"), BatchEntry(b"m2", b"KEYS\x01k\x02", 1)]
     assert encode_batch(batch).hex() == SPEC

@@ -28,7 +28,7 @@ ROUTE = TopicRoute(
 )
 
 
-@pytest.mark.rule("W3.1")
+@pytest.mark.rule("W3.1a")
 def test_a_route_is_written_with_quoted_keys_and_read_in_both_forms():
     text = bodies.encode_route(ROUTE)
     assert json.loads(text)["brokerDatas"][0]["brokerAddrs"] == {"0": "h:1", "1": "h:2"}
@@ -59,7 +59,7 @@ def test_any_bytes_are_a_route_or_a_protocol_error(data):
         return
 
 
-@pytest.mark.rule("W3.4")
+@pytest.mark.rule("W3.4b")
 def test_a_cluster_survives():
     info = bodies.ClusterInfo({"b": ROUTE.brokers[0]}, {"c": ("b",)})
     assert bodies.decode_cluster(bodies.encode_cluster(info)) == info
@@ -69,7 +69,7 @@ def test_a_cluster_survives():
     )
 
 
-@pytest.mark.rule("W3.2", "W3.3")
+@pytest.mark.rule("W2.6a", "W3.2", "W3.3d")
 def test_a_heartbeat_has_the_shape_of_javas():
     heartbeat = bodies.HeartbeatData(
         "1.2.3.4@55",
@@ -109,7 +109,7 @@ def test_a_member_without_an_id_is_left_out_of_the_list():
     assert bodies.encode_consumer_list(["a"]) == b'{"consumerIdList":["a"]}'
 
 
-@pytest.mark.rule("W3.4")
+@pytest.mark.rule("W3.4a")
 def test_locks_survive_and_keep_javas_capitals():
     lock = bodies.LockBody("g", "id", (QUEUE,))
     text = bodies.encode_lock(lock)
@@ -126,7 +126,7 @@ def test_locks_survive_and_keep_javas_capitals():
         bodies.decode_locked(b'{"lockOKMQSet":[5]}')
 
 
-@pytest.mark.rule("W3.0", "W3.6")
+@pytest.mark.rule("W3.0e", "W3.6")
 @given(st.dictionaries(queues, offsets, max_size=4))
 def test_maps_keyed_by_queues_survive_in_the_native_form(table):
     text = bodies.encode_reset_offsets(table)
@@ -136,7 +136,7 @@ def test_maps_keyed_by_queues_survive_in_the_native_form(table):
     assert bodies.decode_consumer_status(bodies.encode_consumer_status(status)) == status
 
 
-@pytest.mark.rule("W3.0")
+@pytest.mark.rule("W3.0b", "W3.0e")
 def test_a_queue_as_key_is_written_as_javas_object_and_read_in_quotes_too():
     assert bodies.encode_reset_offsets({QUEUE: 9}) == b'{"offsetTable":{' + QUEUE_TEXT + b":9}}"
     quoted = json.dumps({"offsetTable": {QUEUE_TEXT.decode(): 9}}).encode()
@@ -212,12 +212,14 @@ def test_configurations_survive():
     assert bodies.decode_topic_table(bodies.encode_topic_table(topics)) == topics
 
 
+@pytest.mark.rule("W3.4a")
 def test_lists_and_tables_survive():
     assert bodies.decode_topic_list(bodies.encode_topic_list(["T"])) == ("T",)
     assert bodies.decode_group_list(bodies.encode_group_list(["g"])) == ("g",)
     assert bodies.decode_kv_table(bodies.encode_kv_table({"k": "v"})) == {"k": "v"}
 
 
+@pytest.mark.rule("W3.4b")
 def test_connections_survive():
     member = bodies.ClientConnection("id", "1.2.3.4:5", "PYTHON", 479)
     group = bodies.ConsumerConnection(

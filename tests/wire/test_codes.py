@@ -14,7 +14,7 @@ from gimbalmq.wire.codes import (
 )
 
 
-@pytest.mark.rule("W1.6")
+@pytest.mark.rule("W1.6a")
 @pytest.mark.parametrize(
     ("name", "ordinal"),
     [

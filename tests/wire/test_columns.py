@@ -88,7 +88,7 @@ answers = st.lists(
 )
 
 
-@pytest.mark.rule("W4.1", "W4.3", "W4.4", "W4.8")
+@pytest.mark.rule("W4.1g")
 @settings(max_examples=150)
 @given(answers, st.lists(st.sampled_from(COLUMNS), unique=True))
 def test_columns_agree_with_the_views(buffers, columns):

@@ -30,7 +30,7 @@ commands = st.builds(
 )
 
 
-@pytest.mark.rule("W1.2")
+@pytest.mark.rule("W1.2a")
 @given(commands)
 def test_a_command_survives_the_json_form(command):
     frame = encode_command(command)
@@ -38,7 +38,7 @@ def test_a_command_survives_the_json_form(command):
     assert decode_command(frame[4:]) == command
 
 
-@pytest.mark.rule("W1.3")
+@pytest.mark.rule("W1.3b")
 @given(commands)
 def test_the_binary_form_loses_only_empty_texts(command):
     command.fields = {name: value for name, value in command.fields.items() if name and value}
@@ -96,7 +96,7 @@ def test_a_json_request_written_by_another_encoder():
     assert command == Command(105, {"topic": "TopicTest"}, opaque=1)
 
 
-@pytest.mark.rule("W7.2")
+@pytest.mark.rule("W7.2", "W1.1d", "W1.3a")
 def test_the_same_request_with_a_binary_header():
     command = Command(105, {"topic": "TopicTest"}, opaque=1)
     assert encode_command(command, binary=True).hex() == ROUTE_BINARY
@@ -131,7 +131,7 @@ def test_the_body_of_a_decoded_command_is_a_view_into_the_frame():
     assert body.obj is frame
 
 
-@pytest.mark.rule("W1.2")
+@pytest.mark.rule("W1.2b", "W1.2c")
 def test_loose_json_is_read_as_java_reads_it():
     header = (
         b'{"code":"105","opaque":7,"language":3,"unknown":{"a":[1]},"remark":5,'
@@ -157,7 +157,7 @@ def test_an_unknown_language_number_is_other_and_a_name_stays():
     assert decode_command(binary).language == "OTHER"
 
 
-@pytest.mark.rule("W1.3")
+@pytest.mark.rule("W1.3c")
 def test_of_a_repeated_binary_key_the_last_one_counts():
     entry = lambda value: b"\x00\x01k" + len(value).to_bytes(4, "big") + value  # noqa: E731
     entries = entry(b"old") + entry(b"new")
@@ -167,6 +167,7 @@ def test_of_a_repeated_binary_key_the_last_one_counts():
     assert decode_command(frame).fields == {"k": "new"}
 
 
+@pytest.mark.rule("W1.1c")
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
@@ -201,13 +202,14 @@ def test_json_nested_without_end_is_refused():
         decode_command(len(header).to_bytes(4, "big") + header)
 
 
-@pytest.mark.rule("W1.3", "W2.7")
+@pytest.mark.rule("W1.3d")
 def test_a_code_that_the_binary_form_would_cut_off_is_refused():
     with pytest.raises(ConfigurationError, match="use the JSON form"):
         encode_command(Command(200050), binary=True)
     assert decode_command(encode_command(Command(200050))[4:]).code == 200050
 
 
+@pytest.mark.rule("W1.1b")
 def test_a_frame_above_the_limit_of_every_receiver_is_refused():
     with pytest.raises(ConfigurationError, match="above the protocol's limit"):
         encode_command(Command(310, body=bytes(16 * 1024 * 1024)))
@@ -238,7 +240,7 @@ def test_two_commands_do_not_share_their_fields():
     assert response_to(first).fields == {}
 
 
-@pytest.mark.rule("W1.6")
+@pytest.mark.rule("W1.5")
 def test_we_present_ourselves_as_python_of_a_release_that_servers_know():
     command = Command(1)
     assert command.language == "PYTHON"

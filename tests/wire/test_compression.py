@@ -15,13 +15,13 @@ from gimbalmq.wire.compression import compress, compression_of, decompress
 ALL = list(CompressionType)
 
 
-@pytest.mark.rule("W4.3")
+@pytest.mark.rule("W4.3b")
 @given(st.binary(max_size=300), st.sampled_from(ALL))
 def test_a_body_survives(body, compression):
     assert decompress(compress(body, compression), compression) == body
 
 
-@pytest.mark.rule("W4.3")
+@pytest.mark.rule("W4.3b")
 def test_the_flag_says_how_a_body_is_compressed():
     assert compression_of(0x300) is None
     assert compression_of(0x001) is CompressionType.LEGACY_ZLIB
@@ -60,6 +60,7 @@ def test_bytes_that_are_not_compressed_are_a_protocol_error(compression, data):
         return
 
 
+@pytest.mark.rule("W4.3c")
 @pytest.mark.parametrize("name", ["lz4", "zstd"])
 def test_without_the_extra_the_error_says_what_to_install(name, monkeypatch):
     def absent(module):

@@ -30,7 +30,7 @@ def feed_in_pieces(pieces, limit=1024):
 payloads = st.lists(st.binary(min_size=4, max_size=40), max_size=8)
 
 
-@pytest.mark.rule("W1.1")
+@pytest.mark.rule("W1.1a", "W1.1e")
 @given(payloads, st.data())
 def test_frames_come_out_whole_however_the_bytes_arrive(sent, data):
     stream = b"".join(map(framed, sent))
@@ -46,6 +46,7 @@ def test_any_bytes_give_frames_or_a_need_for_more_or_a_protocol_error(stream):
     assert feed_in_pieces([stream[i : i + 1] for i in range(len(stream))]) == whole
 
 
+@pytest.mark.rule("W1.1e")
 @given(st.lists(st.binary(max_size=64), max_size=20))
 def test_never_more_than_one_unfinished_frame_is_held(pieces):
     frames = FrameBuffer(64)
@@ -109,6 +110,7 @@ def test_bytes_of_another_protocol_are_named(start, words):
         assert word in str(caught.value)
 
 
+@pytest.mark.rule("W1.1c")
 def test_a_bad_length_is_found_also_when_it_arrives_in_pieces():
     frames = FrameBuffer()
     assert frames.feed(b"HT") == []
@@ -126,7 +128,7 @@ def test_frames_before_bad_bytes_are_returned_and_then_the_error_is_raised():
             frames.feed(b"")
 
 
-@pytest.mark.rule("W1.1")
+@pytest.mark.rule("W1.1b")
 def test_the_limit_counts_the_length_word():
     limit = 64
     assert len(FrameBuffer(limit).feed(framed(bytes(60)))) == 1

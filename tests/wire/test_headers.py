@@ -50,7 +50,7 @@ REQUESTS = {
 }
 
 
-@pytest.mark.rule("W2.0", "W2.3", "W2.4", "W2.5", "W2.6")
+@pytest.mark.rule("W2.0", "W2.3", "W2.4a", "W2.5a", "W2.6a")
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_has_every_field_that_java_requires_and_no_unknown_one(name):
     command = REQUESTS[name]
@@ -105,7 +105,7 @@ def test_a_batch_says_that_it_is_one_in_code_and_field():
     assert batch.fields["i"] == ""
 
 
-@pytest.mark.rule("W2.4")
+@pytest.mark.rule("W2.4a")
 def test_a_pull_can_carry_its_own_subscription():
     pull = headers.pull_request(
         group="g",
@@ -165,7 +165,7 @@ def test_a_send_answer_is_read():
     assert headers.parse_send_response(old) == headers.SendResponse(("A",), 3, 5)
 
 
-@pytest.mark.rule("W2.4")
+@pytest.mark.rule("W2.4b")
 def test_a_pull_answer_is_read():
     fields = {
         "nextBeginOffset": "9",
@@ -178,6 +178,7 @@ def test_a_pull_answer_is_read():
     assert moved.offset_delta == 100
 
 
+@pytest.mark.rule("W2.5a")
 def test_offsets_and_times_are_read():
     assert headers.parse_offset(Command(0, {"offset": "-1"})) == -1
     assert headers.parse_timestamp(Command(0, {"timestamp": "5"})) == 5

@@ -64,6 +64,7 @@ def test_a_unique_id_tells_who_made_it_and_when(ip, pid, salt):
     assert (first.counter, second.counter) == (0, 1)
 
 
+@pytest.mark.rule("W4.7b")
 def test_ids_made_by_many_threads_differ():
     ids = UniqueIds("127.0.0.1", 1, 2)
     with ThreadPoolExecutor(4) as pool:

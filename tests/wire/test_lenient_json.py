@@ -41,7 +41,7 @@ def test_any_bytes_are_a_document_or_a_protocol_error(data):
         return
 
 
-@pytest.mark.rule("W3.0", "W7.8")
+@pytest.mark.rule("W3.0a", "W3.0b", "W7.8")
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -74,7 +74,7 @@ def test_an_object_key_is_a_queue_only_if_it_names_one():
     assert object_key({"topic": "T"}) == (("topic", "T"),)
 
 
-@pytest.mark.rule("W3.0")
+@pytest.mark.rule("W3.0c")
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -150,6 +150,7 @@ def test_the_error_names_the_body_and_the_place():
         read_json(b"{0 1}", "route of 'x'")
 
 
+@pytest.mark.rule("W3.0f")
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b"{0:", b"{{"])
 def test_depth_is_bounded(opening):
     with pytest.raises(ProtocolError):
@@ -158,6 +159,7 @@ def test_depth_is_bounded(opening):
         tolerant(opening * (DEPTH_MAX + 1))
 
 
+@pytest.mark.rule("W3.0f")
 def test_size_is_bounded(monkeypatch):
     monkeypatch.setattr(lenient_json, "DOCUMENT_BYTES_MAX", 10)
     assert read_json(b'{"a":1234}') == {"a": 1234}

@@ -43,7 +43,7 @@ SECOND_FORM = (
 )
 
 
-@pytest.mark.rule("W7.5", "W4.1", "W4.2")
+@pytest.mark.rule("W7.5", "W4.1a", "W4.1f", "W4.2a")
 def test_the_record_of_the_specification():
     data = bytes.fromhex(RECORD)
     [message] = decode_records(data, "broker-a")
@@ -77,7 +77,7 @@ def test_the_record_of_the_specification():
     assert again == data
 
 
-@pytest.mark.rule("W7.6", "W4.3")
+@pytest.mark.rule("W7.6", "W4.1c", "W4.3b")
 def test_a_compressed_record_with_ipv6_hosts():
     [message] = decode_records(bytes.fromhex(COMPRESSED), "b")
     assert message.body == b"x" * 5000
@@ -89,7 +89,7 @@ def test_a_compressed_record_with_ipv6_hosts():
     assert message.message_id == "FE80000000000000000000000000000100002A9F0000000000000000"
 
 
-@pytest.mark.rule("W7.6", "W4.1")
+@pytest.mark.rule("W7.6", "W4.1b", "W4.2c")
 def test_a_topic_of_more_than_127_bytes_has_the_second_form():
     [message] = decode_records(bytes.fromhex(SECOND_FORM), "b")
     assert message.topic == "T" * 130
@@ -129,7 +129,7 @@ records = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.rule("W4.1")
+@pytest.mark.rule("W4.1e")
 @given(st.lists(records, max_size=4))
 def test_records_back_to_back_survive(given_records):
     data = b"".join(encode_record(**record) for record in given_records)
@@ -185,6 +185,7 @@ def test_a_record_that_is_cut_off_is_refused(record, data):
         decode_records(whole + whole[:until], "b")
 
 
+@pytest.mark.rule("W4.1e")
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
@@ -227,7 +228,7 @@ def test_a_record_too_short_for_the_hosts_it_claims_is_refused():
         decode_records(data, "b")
 
 
-@pytest.mark.rule("W4.8", "W4.1")
+@pytest.mark.rule("W4.8b")
 @pytest.mark.parametrize("packed", [False, True])
 def test_an_inner_batch_is_expanded(packed):
     batch = encode_batch(

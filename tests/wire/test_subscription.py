@@ -6,7 +6,7 @@ from gimbalmq.errors import ConfigurationError
 from gimbalmq.wire.subscription import ALL_TAGS, SQL92, parse_tags, sql_subscription
 
 
-@pytest.mark.rule("W3.3")
+@pytest.mark.rule("W3.3a")
 @pytest.mark.parametrize("expression", [None, "", "*"])
 def test_no_expression_means_all_tags(expression):
     subscription = parse_tags("t", expression, 5)
@@ -25,6 +25,7 @@ def test_a_consumer_looks_at_the_tag_itself_because_hashes_collide():
     assert not subscription.matches(None)
 
 
+@pytest.mark.rule("W3.3c")
 @pytest.mark.parametrize("expression", ["||", "||||"])
 def test_an_expression_of_separators_only_is_refused(expression):
     with pytest.raises(ConfigurationError, match="names no tag"):

@@ -16,7 +16,7 @@ def ids(count):
     return [f"c{number}" for number in range(count)]
 
 
-@pytest.mark.rule("B1.1")
+@pytest.mark.rule("B1.1a", "B1.1b", "B11f")
 @pytest.mark.parametrize(
     ("queues", "members", "expected"),
     [
@@ -34,7 +34,7 @@ def test_pages_are_contiguous_and_the_first_members_have_one_more(queues, member
     assert positions(queues, ids(members)) == expected
 
 
-@pytest.mark.rule("B11")
+@pytest.mark.rule("B11a", "B11b", "B11c", "B11d", "B11e")
 @pytest.mark.parametrize(
     ("queues", "members", "expected"),
     [
@@ -59,7 +59,7 @@ def test_the_worked_examples_of_the_articles(queues, members, expected):
     assert positions(queues, ids(members)) == expected
 
 
-@pytest.mark.rule("B0", "B1.1")
+@pytest.mark.rule("B0c", "B1.1a")
 def test_two_brokers_and_ids_that_sort_as_text():
     queues = [MessageQueue("t", broker, number) for broker in "ab" for number in range(4)]
     members = ["10.0.0.2@9#1", "10.0.0.1@9#1", "10.0.0.10@9#1"]
@@ -72,7 +72,7 @@ def test_two_brokers_and_ids_that_sort_as_text():
     }
 
 
-@pytest.mark.rule("B1.1", "B10")
+@pytest.mark.rule("B1.1c")
 def test_the_second_page_of_a_repeated_id_belongs_to_nobody():
     assert positions(6, ["A", "A", "B"]) == [[0, 1], [0, 1], [4, 5]]
 

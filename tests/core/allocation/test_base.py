@@ -50,7 +50,7 @@ class Answers:
         return self.answer
 
 
-@pytest.mark.rule("B1.0")
+@pytest.mark.rule("B1.0e")
 def test_javas_six_are_known_by_javas_names():
     assert strategy_names() == (
         "AVG",
@@ -63,7 +63,7 @@ def test_javas_six_are_known_by_javas_names():
     assert set(strategy_names()) == JAVA_STRATEGIES
 
 
-@pytest.mark.rule("B1.0")
+@pytest.mark.rule("B1.0b")
 @pytest.mark.parametrize(
     ("name", "options"),
     [

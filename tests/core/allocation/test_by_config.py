@@ -7,14 +7,14 @@ from gimbalmq.model.queue import MessageQueue
 QUEUES = [MessageQueue("t", "a", number) for number in range(4)]
 
 
-@pytest.mark.rule("B1.3")
+@pytest.mark.rule("B1.3a")
 def test_a_member_has_its_list_in_the_order_in_which_it_is_written():
     strategy = ByConfig(queues={"m1": [QUEUES[3], QUEUES[0]]})
     shares = strategy.allocate(Snapshot.of("g", QUEUES, ["m1", "m2"]))
     assert shares == {"m1": (QUEUES[3], QUEUES[0]), "m2": ()}
 
 
-@pytest.mark.rule("B1.3")
+@pytest.mark.rule("B1.3a")
 def test_two_members_may_have_the_same_queue_as_in_java():
     strategy = ByConfig(queues={"m1": [QUEUES[0]], "m2": [QUEUES[0]]})
     snapshot = Snapshot.of("g", QUEUES, ["m1", "m2"])
@@ -25,7 +25,7 @@ def test_two_members_may_have_the_same_queue_as_in_java():
     assert "2 members ('m1', 'm2')" in why.sentence
 
 
-@pytest.mark.rule("B1.3", "B10")
+@pytest.mark.rule("B1.3c")
 def test_a_list_is_filtered_by_the_queues_of_the_topic():
     retry = MessageQueue("%RETRY%g", "a", 0)
     gone = MessageQueue("t", "x", 9)

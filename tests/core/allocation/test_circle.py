@@ -10,7 +10,7 @@ def positions(queue_count, members):
     return [[queue.queue_id for queue in shares[member]] for member in members]
 
 
-@pytest.mark.rule("B1.2", "B11")
+@pytest.mark.rule("B1.2a", "B11a", "B11b", "B11c", "B11d", "B11e")
 @pytest.mark.parametrize(
     ("queues", "members", "expected"),
     [
@@ -27,7 +27,7 @@ def test_queues_are_dealt_out_in_turn(queues, members, expected):
     assert positions(queues, [f"c{number}" for number in range(members)]) == expected
 
 
-@pytest.mark.rule("B1.2")
+@pytest.mark.rule("B1.2a")
 def test_each_brokers_queues_are_spread_over_the_members():
     queues = [MessageQueue("t", broker, number) for broker in "ab" for number in range(4)]
     members = ["10.0.0.10@9#1", "10.0.0.1@9#1", "10.0.0.2@9#1"]
@@ -39,7 +39,7 @@ def test_each_brokers_queues_are_spread_over_the_members():
     ]
 
 
-@pytest.mark.rule("B1.1")
+@pytest.mark.rule("B1.2b")
 def test_the_second_turn_of_a_repeated_id_belongs_to_nobody():
     assert positions(6, ["A", "A", "B"]) == [[0, 3], [0, 3], [2, 5]]
 

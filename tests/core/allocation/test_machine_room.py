@@ -15,7 +15,7 @@ def shares(brokers, members, rooms=("R1",)):
     return {member: [f"{q.broker}:{q.queue_id}" for q in share] for member, share in result.items()}
 
 
-@pytest.mark.rule("B1.4")
+@pytest.mark.rule("B1.4a", "B1.4c", "B1.4d", "B1.4e", "B11g")
 @pytest.mark.parametrize(
     ("brokers", "members", "expected"),
     [
@@ -47,7 +47,7 @@ def test_only_the_chosen_rooms_are_shared_out(brokers, members, expected):
     assert shares(brokers, members) == expected
 
 
-@pytest.mark.rule("B1.4")
+@pytest.mark.rule("B1.4b")
 @pytest.mark.parametrize(
     ("broker", "counts"),
     [

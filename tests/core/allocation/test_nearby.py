@@ -30,7 +30,7 @@ def shares(members, queues=QUEUES, inner="AVG"):
     }
 
 
-@pytest.mark.rule("B1.5")
+@pytest.mark.rule("B1.5a", "B1.5b")
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
@@ -66,19 +66,21 @@ def test_queues_stay_in_their_room_where_it_has_members(members, expected):
     assert shares(members) == expected
 
 
-@pytest.mark.rule("B1.5")
+@pytest.mark.rule("B1.5b")
 def test_remainders_of_rooms_without_members_fall_to_the_first_members():
     queues = [MessageQueue("t", broker, at) for broker in ("x-b", "y-b") for at in range(3)]
     sizes = [len(share) for share in shares(["m-0", "m-1", "m-2", "m-3"], queues).values()]
     assert sizes == [2, 2, 2, 0]
 
 
+@pytest.mark.rule("B1.5b")
 def test_rooms_without_members_come_in_javas_order():
     # U+1F600 is written as two units that sort before U+FB00, against Python's order of text.
     queues = [MessageQueue("t", f"{room}-b", 0) for room in ("\ufb00", "\U0001f600")]
     assert shares(["m-0"], queues) == {"m-0": ["\U0001f600:0", "\ufb00:0"]}
 
 
+@pytest.mark.rule("B1.5e")
 def test_the_name_is_made_of_the_inner_name():
     assert Nearby(Averagely(), **ROOMS).name == "MACHINE_ROOM_NEARBY-AVG"
     nested = strategy_named("MACHINE_ROOM_NEARBY", {"inner": Nearby(Averagely(), **ROOMS), **ROOMS})
@@ -92,6 +94,7 @@ def test_options_that_nearby_does_not_know_go_to_the_inner_strategy():
         strategy_named("MACHINE_ROOM_NEARBY-AVG", {**ROOMS, "virtual_nodes": 3})
 
 
+@pytest.mark.rule("B1.5e")
 def test_a_strategy_of_the_users_own_can_be_inside():
     class LastTakesAll:
         name = "LAST"
@@ -112,7 +115,7 @@ def test_names_in_the_options_of_the_inner_strategy_are_checked():
         strategy.check_names(["r1-c0"])
 
 
-@pytest.mark.rule("B1.5")
+@pytest.mark.rule("B1.5c")
 @pytest.mark.parametrize("room", ["", None, 7])
 @pytest.mark.parametrize(
     ("option", "what"), [("room_of_queue", "'t/r1-b/0'"), ("room_of_member", "'r1-c0'")]
@@ -123,6 +126,7 @@ def test_a_queue_or_member_without_a_room_is_named(option, what, room):
         strategy.allocate(Snapshot.of("g", QUEUES, ["r1-c0"]))
 
 
+@pytest.mark.rule("B1.5d")
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [

@@ -7,7 +7,7 @@ from gimbalmq.model.queue import MessageQueue
 QUEUE = MessageQueue("t", "b", 0)
 
 
-@pytest.mark.rule("B0")
+@pytest.mark.rule("B0a", "B0b")
 def test_queues_and_members_are_sorted_as_java_sorts_them():
     queues = [
         MessageQueue("t", "\ufb00", 0),
@@ -30,7 +30,7 @@ def test_a_queue_that_is_listed_twice_is_named():
         Snapshot.of("g", [QUEUE, MessageQueue("t", "b", 1), QUEUE], ["m"])
 
 
-@pytest.mark.rule("B1.0")
+@pytest.mark.rule("B1.0a", "B1.0b")
 @pytest.mark.parametrize(
     ("queues", "members", "message"),
     [

@@ -158,6 +158,7 @@ def test_without_a_member_list_the_queues_are_kept_and_the_list_is_asked_for_soo
     assert "broker-a is down" in one(effects, Warn).text
 
 
+@pytest.mark.rule("B2.2d")
 def test_the_pause_between_failing_passes_doubles_up_to_the_interval(harness):
     harness.start()
     delays = []
@@ -201,7 +202,7 @@ def test_pitfall_3_a_doubled_id_beside_a_java_member_is_treated_as_java_treats_i
     assert [find.queue for find in only(effects, FindOffset)] == [QUEUES[2]]
 
 
-@pytest.mark.rule("B2.2b")
+@pytest.mark.rule("B2.2b", "B2.2c")
 def test_pitfall_17_a_burst_of_notices_becomes_one_pass(harness):
     harness.owning(ME)
     harness.now += 1.0
@@ -239,7 +240,7 @@ def test_the_timer_starts_a_pass_every_interval(harness):
     assert only(harness.handle(TimerFired(TimerName.REBALANCE)), ListMembers)
 
 
-@pytest.mark.rule("B2.4f")
+@pytest.mark.rule("B2.4f", "B2.5b")
 def test_a_topic_without_route_is_asked_for_again_and_does_not_stop_the_others():
     harness = Harness(topics=("orders", "refunds", "%RETRY%billing"))
     harness.start()
@@ -260,7 +261,7 @@ def test_a_strategy_that_fails_keeps_the_queues_and_says_why(harness):
     assert "empty client id" in one(effects, Warn).text
 
 
-@pytest.mark.rule("B3h")
+@pytest.mark.rule("B2.6b", "B3h")
 def test_a_queue_whose_pull_never_came_back_is_dropped_and_taken_again(harness):
     pulls = harness.owning(ME)
     harness.now += 121.0
@@ -325,6 +326,7 @@ def test_a_failed_pull_is_tried_again_after_a_pause(harness, code, delay_s):
     assert one(harness.handle(TimerFired(TimerName.PULL, timer.queue, timer.epoch)), Pull)
 
 
+@pytest.mark.rule("B4.3f")
 def test_a_broker_that_does_not_know_the_subscription_gets_a_heartbeat_first(harness):
     pull = harness.owning(ME)[QUEUES[0]]
     effects = harness.handle(PullFailed(pull.queue, pull.epoch, 24, "no subscription"))
