@@ -1,0 +1,114 @@
+"""`gimbalmq demo`: options, exit code, and where the words go."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+import click
+
+from gimbalmq.cli.demo.engines import ENGINES, default_engine
+from gimbalmq.cli.demo.screen import Screen
+from gimbalmq.cli.demo.stage import BROKERS, QUEUES_PER_BROKER, TOPIC, Plan, Stage
+from gimbalmq.cli.demo.story import STEPS, Story
+from gimbalmq.cli.demo.summary import Summary
+from gimbalmq.cli.demo.tables import figures_table
+from gimbalmq.cli.output import json_option, print_json
+
+__all__ = ["demo"]
+
+_FINDING = 1
+
+
+@click.command()
+@click.option(
+    "--engine",
+    type=click.Choice(list(ENGINES)),
+    default=default_engine(),
+    show_default=True,
+    help="What to run it on. apache: the real Apache RocketMQ, downloaded once; needs Java 17 or newer.",
+)
+@click.option("--version", help="Version of the engine. [default: the newest that is supported]")
+@click.option("--keep", is_flag=True, help="Leave it running at the end, until Ctrl-C.")
+@click.option("--no-spark", is_flag=True, help="Leave out the count with Spark.")
+@json_option
+def demo(engine: str, version: str | None, *, keep: bool, no_spark: bool, as_json: bool) -> int:
+    """See a group of Python and Java members share queues, lose a member, and lose no message.
+
+    Takes about a minute on a small machine, after a first run that downloads RocketMQ. Everything
+    it starts runs on this machine and ends with it.
+
+    With --json the summary is printed to stdout and everything else to stderr. Exit code 1 when
+    a check fails.
+    """
+    from gimbalmq.testing.jars import VERSIONS
+
+    began_at = time.monotonic()
+    chosen = ENGINES[engine]
+    plan = Plan(
+        engine_name=engine,
+        engine=chosen,
+        version=version or chosen.versions()[0],
+        java_version=version if version in VERSIONS else VERSIONS[0],
+        spark=not no_spark,
+    )
+    screen = Screen(STEPS, aside=as_json)
+    with _interrupted_once(), contextlib.ExitStack() as things:
+        screen.step(
+            f"{chosen.title} {plan.version} with {BROKERS} brokers; topic {TOPIC} with "
+            f"{QUEUES_PER_BROKER} queues on each"
+        )
+        with screen.waiting("starting"):
+            stage = things.enter_context(Stage.opened(plan))
+        screen.say(f"ready after {time.monotonic() - began_at:.1f} s at {stage.cluster.nameserver}")
+        story = Story(plan, screen, stage, began_at)
+        summary = story.tell()
+        _close(summary, screen, as_json=as_json)
+        if keep:
+            _keep(story, screen, summary)
+    return 0 if summary.passed else _FINDING
+
+
+def _close(summary: Summary, screen: Screen, *, as_json: bool) -> None:
+    screen.step(f"Summary after {summary.seconds:.0f} s")
+    screen.show(figures_table(summary))
+    for check in summary.failed():
+        screen.say(f"FAILED: {check.name}: {check.sentence}", style="bold red")
+    if as_json:
+        print_json(summary)
+
+
+def _keep(story: Story, screen: Screen, summary: Summary) -> None:
+    screen.say("")
+    screen.say("It goes on until Ctrl-C. In another terminal:", style="bold")
+    screen.say(f"export NAMESRV_ADDR={summary.nameserver}")
+    screen.say(
+        f'python -c \'from gimbalmq import PushConsumer; c = PushConsumer("my-group"); '
+        f'c.subscribe("{TOPIC}", listener=lambda message: print(message.keys)); c.run()\''
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        story.keep()
+
+
+@contextlib.contextmanager
+def _interrupted_once() -> Iterator[None]:
+    """Let SIGTERM, and a terminal that closes, end the demo as Ctrl-C does.
+
+    Nothing disturbs the clean-up after the first of them.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
