@@ -1,0 +1,40 @@
+"""Connections to brokers that outlive a task: Spark reuses its worker processes.
+
+Kept per process: a worker is forked from a daemon, and a socket that two processes write to is
+of no use to either. A connection is taken out while it is used and comes back only when nothing
+is under way on it, so whoever takes it next finds it quiet.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from gimbalmq.transport.blocking import BlockingConnection
+
+__all__ = ["give_back", "take"]
+
+_CONNECT_TIMEOUT_S: Final = 3.0
+#: By process id and address.
+_idle: Final[dict[tuple[int, str], list[BlockingConnection]]] = {}
+
+
+def take(address: str) -> BlockingConnection:
+    """An idle connection that still works, or a new one; the caller owns it.
+
+    Raises:
+        TransportError: a new one could not be made.
+    """
+    idle = _idle.get((os.getpid(), address), [])
+    while idle:
+        connection = idle.pop()
+        if connection.healthy():
+            return connection
+        connection.close()
+    return BlockingConnection(address, connect_timeout_s=_CONNECT_TIMEOUT_S)
+
+
+def give_back(connection: BlockingConnection) -> None:
+    """Keep a connection on which no answer is awaited for the next task."""
+    if not connection.closed:
+        _idle.setdefault((os.getpid(), connection.address), []).append(connection)

@@ -1,0 +1,349 @@
+"""The options of `format("rocketmq")`: their names, and what their texts mean.
+
+Every error names the option as the documentation writes it and says what to write instead. Keys
+are compared whatever their case, as Spark does. This file asks nobody: whether a topic exists is
+found out later.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from gimbalmq.errors import ConfigurationError
+from gimbalmq.model.queue import MessageQueue, parse_queue
+from gimbalmq.spark.positions import (
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    AtOffsets,
+    AtTime,
+    Committed,
+    Position,
+)
+from gimbalmq.spark.schema import Column, parse_columns
+from gimbalmq.transport.address import parse_nameservers
+from gimbalmq.wire.names import check_group, check_topic
+from gimbalmq.wire.subscription import SubscriptionData, parse_tags, sql_subscription
+
+__all__ = ["DEFAULT_GROUP", "ReadOptions", "check_names", "parse_read_options"]
+
+#: In whose name a read without `group` pulls. Nothing is ever committed for it.
+DEFAULT_GROUP: Final = "gimbalmq-spark"
+
+_READ: Final = (
+    "nameserver",
+    "topic",
+    "topicPattern",
+    "group",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "tags",
+    "sql",
+    "columns",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+)
+#: Known, and of use to streams only.
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "commitOffsets",
+    "groupMode",
+)
+#: Known, and of use to writes only.
+_WRITE_ONLY: Final = ("selector", "maxInFlight", "idColumn")
+#: Known, and refused: a read that ignored them would not be the secure one that was asked for.
+_SECURITY: Final = ("accessKey", "secretKey", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
+
+_KNOWN: Final = {name.lower(): name for name in _READ + _STREAM_ONLY + _WRITE_ONLY + _SECURITY}
+#: What Spark itself puts beside a source's options.
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "serialization.format"})
+
+_POSITIONS: Final[dict[str, Position]] = {
+    "earliest": EARLIEST,
+    "latest": LATEST,
+    "committed": COMMITTED,
+}
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """The options of a batch read, understood and checked. Picklable: tasks carry it."""
+
+    nameservers: tuple[str, ...]
+    topics: tuple[str, ...]
+    topic_pattern: str | None
+    group: str | None
+    start: Position
+    end: Position
+    tags: str | None
+    sql: str | None
+    columns: tuple[Column, ...]
+    fail_on_data_loss: bool
+    partitions_min: int | None
+    partition_records_max: int | None
+
+    @property
+    def pull_group(self) -> str:
+        """The group in whose name is pulled."""
+        return self.group or DEFAULT_GROUP
+
+    @property
+    def filtered(self) -> bool:
+        """Whether the broker leaves messages out."""
+        return self.sql is not None or bool(parse_tags("", self.tags, 0).tags)
+
+    def subscription(self, topic: str) -> SubscriptionData:
+        """What pulls of a topic ask for."""
+        if self.sql is not None:
+            return sql_subscription(topic, self.sql, 0)
+        return parse_tags(topic, self.tags, 0)
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Refuse names that no read and no write of this source knows."""
+    for name in options:
+        lowered = name.lower()
+        if lowered in _KNOWN or lowered in _SPARKS_OWN:
+            continue
+        if lowered in {"path", "paths"}:
+            raise ConfigurationError(
+                f"option '{name}' means nothing to this source: "
+                "call load() without a path and name the topic with option 'topic'"
+            )
+        close = difflib.get_close_matches(lowered, _KNOWN, n=1)
+        hint = f"did you mean '{_KNOWN[close[0]]}'? " if close else ""
+        raise ConfigurationError(f"unknown option '{name}': {hint}A read knows {', '.join(_READ)}")
+
+
+def parse_read_options(
+    options: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> ReadOptions:
+    """Read the options of a batch read; `environment` replaces that of the process.
+
+    >>> options = parse_read_options({"nameserver": "127.0.0.1:9876", "topic": "orders"})
+    >>> options.topics, options.start, options.end
+    (('orders',), Earliest(), Latest())
+
+    Raises:
+        ConfigurationError: naming the option that cannot be used.
+    """
+    check_names(options)
+    given = {name.lower(): value.strip() for name, value in options.items()}
+    _refuse_others(given)
+    group = _group(given)
+    start = _position(given, "startingOffsets", "startingTimestamp", EARLIEST)
+    end = _position(given, "endingOffsets", "endingTimestamp", LATEST)
+    _check_order(start, end)
+    for option, position in (("startingOffsets", start), ("endingOffsets", end)):
+        if isinstance(position, Committed) and group is None:
+            raise ConfigurationError(
+                f"option '{option}' is 'committed', but no group is named: add option 'group'"
+            )
+    topics, pattern = _topics(given)
+    tags, sql = _filters(given)
+    return ReadOptions(
+        nameservers=_nameservers(given, environment),
+        topics=topics,
+        topic_pattern=pattern,
+        group=group,
+        start=start,
+        end=end,
+        tags=tags,
+        sql=sql,
+        columns=parse_columns(given.get("columns")),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
+        partitions_min=_count(given, "minPartitions"),
+        partition_records_max=_count(given, "maxRecordsPerPartition"),
+    )
+
+
+def _refuse_others(given: Mapping[str, str]) -> None:
+    for name in _STREAM_ONLY:
+        if name.lower() in given:
+            raise ConfigurationError(
+                f"option '{name}' is for streams (spark.readStream): leave it out of a batch read"
+            )
+    for name in _WRITE_ONLY:
+        if name.lower() in given:
+            raise ConfigurationError(f"option '{name}' is for writes: leave it out of a read")
+    for name in _SECURITY:
+        if name.lower() in given:
+            raise ConfigurationError(
+                f"option '{name}' cannot be used: this release reads without credentials and "
+                "without TLS only"
+            )
+
+
+def _nameservers(
+    given: Mapping[str, str], environment: Mapping[str, str] | None
+) -> tuple[str, ...]:
+    text = given.get("nameserver")
+    try:
+        return parse_nameservers(text, environment)
+    except ConfigurationError as error:
+        if text:
+            raise ConfigurationError(f"option 'nameserver': {error}") from error
+        raise ConfigurationError(
+            "option 'nameserver' is missing: write host:9876 (several are separated by ';'), or "
+            "set the environment variable NAMESRV_ADDR before the Spark session starts"
+        ) from error
+
+
+def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+    listed, pattern = given.get("topic"), given.get("topicpattern")
+    if listed is not None and pattern is not None:
+        raise ConfigurationError("options 'topic' and 'topicPattern' exclude each other: give one")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ConfigurationError(
+                f"option 'topicPattern' is no regular expression: '{pattern}': {error}"
+            ) from error
+        return (), pattern
+    if not listed:
+        raise ConfigurationError(
+            "option 'topic' is missing: name the topics to read, separated by commas, "
+            "or give option 'topicPattern'"
+        )
+    try:
+        names = [check_topic(part.strip()) for part in listed.split(",")]
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option 'topic': {error}") from error
+    return tuple(dict.fromkeys(names)), None
+
+
+def _group(given: Mapping[str, str]) -> str | None:
+    name = given.get("group")
+    if name is None:
+        return None
+    try:
+        return check_group(name)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option 'group': {error}") from error
+
+
+def _filters(given: Mapping[str, str]) -> tuple[str | None, str | None]:
+    tags, sql = given.get("tags"), given.get("sql")
+    if tags is not None and sql is not None:
+        raise ConfigurationError("options 'tags' and 'sql' exclude each other: give one")
+    if sql is not None and not sql:
+        raise ConfigurationError("option 'sql' is empty: write a condition, or leave it out")
+    if tags is not None:
+        try:
+            parse_tags("", tags, 0)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"option 'tags' is '{tags}' and names no tag: write tags joined by ||, or * for all"
+            ) from error
+    return tags, sql
+
+
+def _position(
+    given: Mapping[str, str], by_offset: str, by_time: str, default: Position
+) -> Position:
+    offsets, time = given.get(by_offset.lower()), given.get(by_time.lower())
+    if offsets is not None and time is not None:
+        raise ConfigurationError(f"options '{by_offset}' and '{by_time}' exclude each other")
+    if time is not None:
+        return AtTime(_milliseconds(time, by_time))
+    if offsets is None:
+        return default
+    known = _POSITIONS.get(offsets.lower())
+    return AtOffsets(_json_offsets(offsets, by_offset)) if known is None else known
+
+
+def _json_offsets(text: str, option: str) -> dict[MessageQueue, int]:
+    what = (
+        f"option '{option}' is '{_shortened(text)}': write earliest, latest, committed or JSON like "
+        '{"topic/broker/queueId": offset}, where -2 is the earliest and -1 the latest offset'
+    )
+    try:
+        read = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(what) from error
+    if not isinstance(read, dict) or not read:
+        raise ConfigurationError(what)
+    offsets = {}
+    for path, offset in read.items():
+        try:
+            queue = parse_queue(path)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"option '{option}': {error}") from error
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < -2:
+            raise ConfigurationError(
+                f"option '{option}' gives {path} the offset {json.dumps(offset)}: "
+                "write a number from 0 on, -2 for the earliest or -1 for the latest"
+            )
+        offsets[queue] = offset
+    return offsets
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _milliseconds(text: str, option: str) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"option '{option}' is '{text}', which is no time: write milliseconds since 1970 or "
+            "ISO-8601 with a time zone, for example 2026-11-15T08:00:00Z"
+        ) from error
+    if moment.tzinfo is None:
+        raise ConfigurationError(
+            f"option '{option}' is '{text}' and says no time zone: "
+            "add Z for UTC or an offset like +01:00"
+        )
+    return round(moment.timestamp() * 1000)
+
+
+def _check_order(start: Position, end: Position) -> None:
+    match start, end:
+        case AtTime(first), AtTime(last) if first > last:
+            raise ConfigurationError(
+                f"option 'endingTimestamp' ({last} ms) is before 'startingTimestamp' ({first} ms)"
+            )
+        case AtOffsets(firsts), AtOffsets(lasts):
+            for queue, first in firsts.items():
+                last = lasts.get(queue, first)
+                if first >= 0 and 0 <= last < first:
+                    raise ConfigurationError(
+                        f"option 'endingOffsets' ends {queue.path} at {last}, "
+                        f"before 'startingOffsets' starts it at {first}"
+                    )
+        case _:
+            return
+
+
+def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    if text.lower() not in {"true", "false"}:
+        raise ConfigurationError(f"option '{option}' is '{text}': write true or false")
+    return text.lower() == "true"
+
+
+def _count(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise ConfigurationError(f"option '{option}' is '{text}': write a whole number from 1 on")
+    return int(text)

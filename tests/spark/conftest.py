@@ -1,0 +1,34 @@
+"""The Spark session of the run: starting one takes longer than all tests that use it."""
+
+from __future__ import annotations
+
+import pytest
+
+#: C1 only and a simple collector: a third off the start, and nothing here runs long enough to miss
+#: the rest.
+_QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """A quiet local session with two cores."""
+    from gimbalmq.spark import local_session
+
+    session = local_session("tests", cores=2, jvm_flags=_QUICK_START)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def scripted():
+    """A broker of the test's own making; see `scripted_broker`."""
+    from spark.scripted_broker import ScriptedBroker
+
+    with ScriptedBroker() as broker:
+        yield broker

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.errors import PySparkNotImplementedError
+from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from gimbalmq.errors import ConfigurationError
+from gimbalmq.spark import RocketMQDataSource
+from gimbalmq.spark.schema import COLUMNS
+
+SUBSET = StructType([StructField("body", BinaryType()), StructField("queue_offset", LongType())])
+
+
+def source(**options):
+    given = CaseInsensitiveDict({"nameserver": "127.0.0.1:1", "topic": "orders"} | options)
+    return RocketMQDataSource(given)
+
+
+def test_the_format_is_called_rocketmq():
+    assert RocketMQDataSource.name() == "rocketmq"
+
+
+def test_the_schema_has_all_columns_or_those_asked_for():
+    assert source().schema() == ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS.items())
+    assert source(columns="body").schema() == "`body` binary"
+
+
+def test_an_unknown_option_is_refused_before_anything_else():
+    with pytest.raises(ConfigurationError, match="unknown option 'topics': did you mean 'topic'"):
+        source(topics="x")
+
+
+def test_options_are_checked_when_the_schema_is_asked_for():
+    with pytest.raises(ConfigurationError, match="option 'minPartitions'"):
+        source(minPartitions="x").schema()
+
+
+def test_a_schema_of_the_user_is_checked():
+    wrong = StructType([StructField("body", StringType())])
+    with pytest.raises(ConfigurationError, match="column 'body' of the schema has type string"):
+        source().reader(wrong)
+
+
+def test_columns_and_schema_must_agree():
+    source(Columns="body,queue_offset").reader(SUBSET)
+    with pytest.raises(ConfigurationError, match="option 'columns' names topic, but the schema"):
+        source(columns="topic").reader(SUBSET)
+
+
+def test_source_and_reader_travel_to_other_processes():
+    reader = pickle.loads(pickle.dumps(source().reader(SUBSET)))
+    assert [column.source for column in reader._columns] == ["body", "queue_offset"]
+    assert pickle.loads(pickle.dumps(source())).schema() == source().schema()
+
+
+def test_the_partition_that_spark_makes_of_an_empty_plan_has_no_rows():
+    assert list(source().reader(SUBSET).read(InputPartition(None))) == []
+
+
+def test_streams_and_writes_are_spark_s_own_refusal():
+    with pytest.raises(PySparkNotImplementedError):
+        source().streamReader(SUBSET)
+    with pytest.raises(PySparkNotImplementedError):
+        source().writer(SUBSET, overwrite=False)
