@@ -81,7 +81,8 @@ def exponential_delay_ms(
     reconsume_times: int, *, initial_ms: int = 5_000, max_ms: int = 7_200_000, factor: int = 2
 ) -> int:
     """The same under a group's exponential retry policy (5.x); above 32 failures as with 32."""
-    return min(max_ms, initial_ms * factor ** min(max(reconsume_times, 0), 32))
+    growth: int = factor ** min(max(reconsume_times, 0), 32)
+    return min(max_ms, initial_ms * growth)
 
 
 def scheduled(
