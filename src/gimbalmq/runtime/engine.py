@@ -65,6 +65,7 @@ class Engine:
         self._inbox: deque[Callable[[], None]] = deque()
         self._awake = True
         self._stopping = False
+        self._closed = False
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
@@ -89,7 +90,9 @@ class Engine:
         return threading.current_thread() is self._thread
 
     def post(self, action: Callable[[], None]) -> None:
-        """Run something on the engine thread, soon."""
+        """Run something on the engine thread, soon; a StateError once the engine has stopped."""
+        if self._closed:
+            raise StateError("this client is stopped: make a new one")
         self._inbox.append(action)
         if not self._awake:
             self._awake = True
@@ -329,6 +332,7 @@ class Engine:
         error = TransportError("this client is stopped")
         for connection in list(self._connections.values()):
             self._lose(connection, error)
+        self._closed = True
         # Callbacks of the requests that were just failed may still be queued.
         while self._inbox:
             self._guard(self._inbox.popleft())

@@ -147,10 +147,11 @@ class ClientInstance:
 
     def leave(self, group: str, done: Callable[[], None]) -> None:
         """Unregister a consumer from every broker; `done` also when brokers are unreachable."""
-        self._members.pop(group, None)
+        # First, while it still counts: slaves hear of consumers only.
         self._unregister(
             lambda broker: unregister_request(broker, self.client_id, consumer_group=group), done
         )
+        self._members.pop(group, None)
 
     def add_producer(
         self, group: str, check: Callable[[str, TransactionCheck], None] | None = None

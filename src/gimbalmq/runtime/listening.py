@@ -7,6 +7,7 @@ messages, never a fault of the thread that runs it.
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -86,19 +87,37 @@ class Listening:
     def _batch(self, consume: Consume, first: int, until: int) -> Consumed:
         if not _may_start(consume.permit, time.monotonic()):
             return _consumed(consume, first, until, first, [])
-        messages = consume.batch.messages[first:until]
-        try:
-            self._listener_of(consume, messages[0])(list(messages))
-        except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
-            _report(error, messages[0])
-            level = _delay_level(error)
-            failed = [
-                (first + index, level)
-                for index, message in enumerate(messages)
-                if _is_named(error, message)
-            ]
-            return _consumed(consume, first, until, until, failed)
-        return _consumed(consume, first, until, until, [])
+        failures: list[tuple[int, int]] = []
+        for listener, positions in self._by_listener(consume, range(first, until)):
+            messages = [consume.batch.messages[position] for position in positions]
+            try:
+                listener(messages)
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+                _report(error, messages[0])
+                level = _delay_level(error)
+                failures += (
+                    (position, level)
+                    for position, message in zip(positions, messages, strict=True)
+                    if _is_named(error, message)
+                )
+        return _consumed(consume, first, until, until, sorted(failures))
+
+    def _by_listener(
+        self, consume: Consume, positions: range
+    ) -> list[tuple[Listener, Sequence[int]]]:
+        """Who gets which messages: a retry topic holds those of every topic of the group."""
+        own = self._listener_for(consume.queue.topic)
+        if own is not None:
+            return [(own, positions)]
+        by_topic: dict[str, list[int]] = {}
+        for position in positions:
+            by_topic.setdefault(consume.batch.messages[position].topic, []).append(position)
+        return [
+            (functools.partial(self._call, topic), numbers) for topic, numbers in by_topic.items()
+        ]
+
+    def _call(self, topic: str, messages: Any) -> object:
+        return self._listener(topic)(messages)
 
     # ---- ordered -----------------------------------------------------------------------------
 

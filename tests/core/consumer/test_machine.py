@@ -537,3 +537,15 @@ def test_queues_of_a_topic_that_is_no_longer_subscribed_are_given_up():
         harness.handle(Cancelled(queue, epoch, 0))
         harness.handle(HandedOver(queue, epoch))
     assert not only(harness.pass_again(ME), FindOffset)
+
+
+def test_messages_before_the_offset_that_was_asked_for_are_dropped(harness):
+    pull = harness.owning(ME, offset=5)[QUEUES[0]]
+    effects = harness.handle(
+        PullAnswered(
+            pull.queue, pull.epoch, PullStatus.FOUND, 8, [b"3", b"4", b"5", b"6"], [3, 4, 5, 6], 4
+        )
+    )
+    consume = one(effects, Consume)
+    assert consume.batch.offsets == [5, 6]
+    assert one(effects, Pull).offset == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -70,10 +71,12 @@ class PullLoop:
             # The offset is outside what the broker stores, or an operator reset it.
             self._moved(held, event.next_offset, now)
             return
-        if event.messages:
+        # A record that holds several messages may begin before the offset that was asked for.
+        skip = bisect_left(event.offsets, held.process.next_offset)
+        if skip < len(event.messages):
             batch = held.process.put(
-                event.messages,
-                event.offsets,
+                event.messages[skip:],
+                event.offsets[skip:],
                 body_bytes=event.body_bytes,
                 next_offset=event.next_offset,
             )

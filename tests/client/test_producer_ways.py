@@ -1,0 +1,467 @@
+"""Batches, automatic batches, transactions, traces, namespaces and fault tolerance of a producer."""
+
+import threading
+import time
+
+import pytest
+
+from client.small_cluster import SmallCluster
+from gimbalmq import Message, Producer
+from gimbalmq.client.batching import Batching
+from gimbalmq.client.selectors import by_hash, by_random, by_round_robin
+from gimbalmq.core.fault import FaultTolerance
+from gimbalmq.errors import ConfigurationError, SendError, StateError
+from gimbalmq.flows.transaction import half_properties
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.wire.batch import decode_batch
+from gimbalmq.wire.codes import RequestCode as R
+from gimbalmq.wire.command import Command, response_to
+from gimbalmq.wire.properties import encode_properties, parse_properties
+from gimbalmq.wire.record import encode_record
+
+OFFSET_ID = "7F00000100002A9F0000000000000400"
+
+
+class FullCluster(SmallCluster):
+    """Takes batches and half messages too, and keeps the ends of transactions."""
+
+    def __init__(self, *topics, send_code=0, end_code=0, **options):
+        self.batches = []
+        self.ends = []
+        self.send_code = send_code
+        self.end_code = end_code
+        super().__init__(*topics, **options)
+
+    def _respond(self, request):
+        if request.code == R.SEND_BATCH_MESSAGE:
+            with self._state:
+                self.batches.append(request)
+            ids = ",".join(OFFSET_ID for _ in decode_batch(request.body))
+            return self._stored(request, ids)
+        if request.code == R.END_TRANSACTION:
+            with self._state:
+                self.ends.append(request)
+            return None if request.is_oneway else response_to(request, self.end_code, "no")
+        return super()._respond(request)
+
+    def _send(self, request):
+        self.sent.append(request)
+        return self._stored(request, OFFSET_ID)
+
+    def _stored(self, request, ids):
+        fields = {"msgId": ids, "queueId": request.fields["e"], "queueOffset": "7"}
+        return response_to(request, self.send_code, fields=fields)
+
+
+@pytest.fixture
+def cluster():
+    with FullCluster("orders", "RMQ_SYS_TRACE_TOPIC", "shop%orders", queues=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def producer(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        yield producer
+
+
+def message(body=b"x", **options):
+    return Message("orders", body, **options)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 10.0
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("W2.3b", "W2.3c", "B7.8e")
+def test_a_batch_is_one_request_with_one_result(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        (result,) = producer.send_batch(message(b"%d" % number) for number in range(3))
+    (request,) = cluster.batches
+    assert (request.fields["m"], request.fields["f"]) == ("true", "0")
+    assert parse_properties(request.fields["i"]) == {"WAIT": "true"}
+    assert [entry.body for entry in decode_batch(request.body)] == [b"0", b"1", b"2"]
+    assert result.queue_offset == 7
+    assert len(result.message_id.split(",")) == len(result.offset_message_id.split(",")) == 3
+
+
+@pytest.mark.rule("B7.8e")
+def test_a_batch_above_the_limit_is_cut(cluster):
+    with Producer("shop", nameserver=cluster.address, max_message_size=1000) as producer:
+        results = producer.send_batch([message(b"x" * 300) for _ in range(5)])
+    assert len(results) == len(cluster.batches) == 3
+
+
+def test_a_batch_goes_where_its_key_its_queue_or_its_selector_says(cluster):
+    queue = MessageQueue("orders", "broker-a", 3)
+    with Producer("shop", nameserver=cluster.address) as producer:
+        keyed = [message(sharding_key="order-1"), message(sharding_key="order-1")]
+        assert producer.send_batch(keyed)[0].queue.queue_id == 2
+        assert producer.send_batch([message()], queue=queue)[0].queue == queue
+        assert producer.send_batch([message()], selector=by_hash("a"))[0].queue.queue_id == 1
+        with pytest.raises(ConfigurationError, match="different sharding keys"):
+            producer.send_batch([message(sharding_key="a"), message(sharding_key="b")])
+
+
+def test_a_failing_batch_says_how_many_before_it_were_stored(cluster):
+    with Producer("shop", nameserver=cluster.address, max_message_size=1000) as producer:
+        accept = cluster._stored
+
+        def once(request, ids):
+            cluster._stored = lambda request, _: response_to(request, 13, "no more")
+            return accept(request, ids)
+
+        cluster._stored = once
+        with pytest.raises(SendError, match=r"1 of 2 batches .* were stored.*no more") as caught:
+            producer.send_batch([message(b"x" * 600) for _ in range(2)])
+    assert caught.value.code == 13
+
+
+# ---- automatic batches ---------------------------------------------------------------------------
+
+
+def test_single_sends_gather_until_the_first_has_waited_long_enough(cluster):
+    with Producer("shop", nameserver=cluster.address, batching=True) as producer:
+        producer.queues("orders")
+        futures = [producer.send_async(message(b"%d" % number)) for number in range(5)]
+        results = [future.result(5.0) for future in futures]
+    bodies = [entry.body for request in cluster.batches for entry in decode_batch(request.body)]
+    assert bodies == [b"0", b"1", b"2", b"3", b"4"]
+    assert len({result.message_id for result in results}) == 5
+    assert cluster.sent == []
+
+
+def test_each_message_of_a_batch_has_its_own_place(cluster):
+    batching = Batching(hold_s=20.0)
+    with Producer("shop", nameserver=cluster.address, batching=batching) as producer:
+        futures = [producer.send_async(message()) for _ in range(3)]
+        producer.flush(timeout_s=5.0)
+        assert [future.result(0).queue_offset for future in futures] == [7, 8, 9]
+
+
+def test_a_batch_leaves_when_it_is_large_enough(cluster):
+    batching = Batching(hold_s=20.0, hold_bytes=900)
+    with Producer("shop", nameserver=cluster.address, batching=batching) as producer:
+        futures = [producer.send_async(message(b"x" * 400)) for _ in range(3)]
+        assert futures[1].result(5.0)
+        assert not futures[2].done()
+        assert len(cluster.batches) == 1
+
+
+def test_a_sync_send_gathers_too_and_waits(cluster):
+    with Producer("shop", nameserver=cluster.address, batching=True) as producer:
+        assert producer.send(message()).queue_offset == 7
+    assert len(cluster.batches) == 1
+
+
+def test_tags_topics_and_wanted_queues_do_not_mix(cluster):
+    batching = Batching(hold_s=20.0)
+    with Producer("shop", nameserver=cluster.address, batching=batching) as producer:
+        for options in ({"tags": "a"}, {"tags": "b"}, {}, {"sharding_key": "k"}):
+            producer.send_async(message(**options))
+        producer.flush(timeout_s=5.0)
+    assert len(cluster.batches) == 4
+
+
+def test_what_a_batch_cannot_carry_is_sent_by_itself(cluster):
+    batching = Batching(hold_s=20.0)
+    with Producer("shop", nameserver=cluster.address, batching=batching) as producer:
+        producer.send(message(delay_level=1))
+        producer.send(message(b"x" * 5000))
+    assert len(cluster.sent) == 2
+    assert cluster.batches == []
+
+
+def test_a_failed_batch_fails_each_of_its_messages(cluster):
+    cluster.send_code = 13
+    with Producer("shop", nameserver=cluster.address, batching=True) as producer:
+        futures = [producer.send_async(message()) for _ in range(3)]
+        assert all(isinstance(future.exception(5.0), SendError) for future in futures)
+        producer.flush(timeout_s=5.0)
+
+
+@pytest.mark.parametrize("options", [{"hold_s": 0}, {"hold_bytes": 100, "total_bytes": 99}])
+def test_a_batching_that_makes_no_sense_is_refused(options):
+    with pytest.raises(ConfigurationError, match="hold_s"):
+        Batching(**options)
+
+
+# ---- selectors -----------------------------------------------------------------------------------
+
+
+def test_ready_made_selectors_choose_one_of_the_queues(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        walk = by_round_robin()
+        walked = [producer.send(message(), selector=walk).queue.queue_id for _ in range(5)]
+        assert walked == [0, 1, 2, 3, 0]
+        hashed = producer.send(message(), selector=by_hash("order-1")).queue
+        assert hashed == producer.send(message(sharding_key="order-1")).queue
+        assert producer.send(message(), selector=by_random).queue in producer.queues("orders")
+
+
+def test_a_selector_that_finds_nothing_is_an_error(cluster):
+    with (
+        Producer("shop", nameserver=cluster.address) as producer,
+        pytest.raises(ConfigurationError, match="returned None, which is no queue"),
+    ):
+        producer.send(message(), selector=lambda _queues, _message: None)
+
+
+@pytest.mark.rule("B7.6b")
+def test_with_a_selector_a_sync_send_makes_one_attempt(cluster):
+    cluster.send_code = 2
+    with Producer("shop", nameserver=cluster.address) as producer:
+        with pytest.raises(SendError) as caught:
+            producer.send(message(), selector=by_random)
+        assert len(caught.value.attempts) == 1
+        with pytest.raises(SendError) as caught:
+            producer.send(message())
+        assert len(caught.value.attempts) == 3
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+
+def ends(cluster):
+    return [(one.fields["commitOrRollback"], one.remark) for one in cluster.ends]
+
+
+@pytest.mark.rule("W2.3e", "W5.7b")
+def test_leaving_the_block_commits_once_with_the_place_of_the_half_message(cluster, producer):
+    with producer.transaction(message()) as transaction:
+        assert cluster.ends == []
+        message_id = transaction.message_id
+        assert transaction.result.queue_offset == 7
+    (half,), (end,) = cluster.sent, cluster.ends
+    properties = parse_properties(half.fields["i"])
+    assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "shop")
+    assert int(half.fields["f"]) & 4
+    assert (end.fields["commitOrRollback"], end.fields["msgId"]) == ("8", message_id)
+    assert (end.fields["tranStateTableOffset"], end.fields["commitLogOffset"]) == ("7", "1024")
+
+
+@pytest.mark.rule("W5.7b")
+def test_an_exception_rolls_back_once_and_goes_on_its_way(cluster, producer):
+    with pytest.raises(KeyError), producer.transaction(message()):
+        raise KeyError("stock")
+    assert ends(cluster) == [("12", "KeyError: 'stock'")]
+
+
+@pytest.mark.rule("W5.7b")
+def test_a_block_may_choose_another_end(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        with producer.transaction(message()) as transaction:
+            transaction.rollback()
+        with producer.transaction(message()) as transaction:
+            transaction.leave()
+        wait_until(lambda: len(cluster.ends) == 2)
+    assert [state for state, _ in ends(cluster)] == ["12", "0"]
+
+
+def test_a_transaction_is_used_once(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        transaction = producer.transaction(message())
+        with pytest.raises(StateError, match="not open"):
+            _ = transaction.message_id
+        with transaction:
+            pass
+        with pytest.raises(StateError, match="used once"):
+            transaction.__enter__()
+        with pytest.raises(StateError, match="not open"):
+            transaction.rollback()
+
+
+def test_a_half_message_that_is_not_stored_safely_is_rolled_back_and_the_body_does_not_run(
+    cluster, producer
+):
+    cluster.send_code = 10
+    ran = []
+    with (
+        pytest.raises(SendError, match="FLUSH_DISK_TIMEOUT only"),
+        producer.transaction(message()),
+    ):
+        ran.append(1)
+    assert ran == []
+    assert [state for state, _ in ends(cluster)] == ["12"]
+
+
+@pytest.mark.rule("W2.3e")
+def test_an_unconfirmed_commit_is_an_error_without_check_and_a_warning_with_it(
+    cluster, producer, caplog
+):
+    cluster.end_code = 1
+    with pytest.raises(SendError, match="was not confirmed"), producer.transaction(message()):
+        pass
+    with (
+        Producer("shop", nameserver=cluster.address, check=lambda _: True) as checking,
+        checking.transaction(message()),
+    ):
+        pass
+    assert len(cluster.ends) == 2  # never repeated
+    assert "was not confirmed" in caplog.text
+
+
+def question(group="shop", body=b"paid"):
+    properties = encode_properties({"UNIQ_KEY": "UNIQ", **half_properties(group)})
+    record = encode_record(topic="orders", body=body, properties=properties)
+    fields = {"tranStateTableOffset": "11", "commitLogOffset": "2048", "msgId": "UNIQ"}
+    return Command(R.CHECK_TRANSACTION_STATE, fields, record, opaque=9, flag=2)
+
+
+def raises(_message):
+    raise LookupError("database is down")
+
+
+@pytest.mark.rule("W2.3e", "W5.7b")
+@pytest.mark.parametrize(
+    ("check", "state", "remark"),
+    [
+        (lambda _: True, "8", None),
+        (lambda _: False, "12", None),
+        (lambda _: None, "0", None),
+        (raises, "0", "LookupError: database is down"),
+    ],
+    ids=["commit", "roll back", "unknown", "raises"],
+)
+def test_the_brokers_question_is_answered_by_check_on_a_thread_of_its_own(
+    cluster, check, state, remark
+):
+    asked = []
+
+    def noted(received):
+        asked.append((received.body, threading.current_thread().name))
+        return check(received)
+
+    with Producer("shop", nameserver=cluster.address, check=noted) as producer:
+        producer.send(message())
+        wait_until(lambda: R.HEART_BEAT in cluster.codes)
+        cluster.push(question())
+        wait_until(lambda: cluster.ends)
+    (end,) = cluster.ends
+    assert asked == [(b"paid", "gimbalmq-check-shop")]
+    assert (end.fields["commitOrRollback"], end.remark) == (state, remark)
+    assert (end.fields["tranStateTableOffset"], end.fields["commitLogOffset"]) == ("11", "2048")
+    assert end.fields["fromTransactionCheck"] == "true"
+
+
+def test_a_question_for_nobody_is_logged_and_stays_open(cluster, caplog):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        producer.send(message())
+        wait_until(lambda: R.HEART_BEAT in cluster.codes)
+        cluster.push(question())
+        wait_until(lambda: "no check function" in caplog.text)
+    assert cluster.ends == []
+
+
+# ---- traces --------------------------------------------------------------------------------------
+
+
+def test_traces_are_written_in_javas_form_under_a_group_of_their_own(cluster):
+    with Producer("shop", nameserver=cluster.address, enable_trace=True) as producer:
+        result = producer.send(message(b"paid", tags="t", keys=["k1", "k2"]))
+        producer.send(message(delay_level=1))
+        with producer.transaction(message()):
+            pass
+    (trace,) = [one for one in cluster.sent if one.fields["b"] == "RMQ_SYS_TRACE_TOPIC"]
+    assert trace.fields["a"] == "_INNER_TRACE_PRODUCER-shop"
+    assert {result.message_id, "k1", "k2"} <= set(
+        parse_properties(trace.fields["i"])["KEYS"].split(" ")
+    )
+    first, delayed, half, end = (
+        one.split("\x01") for one in trace.body.decode().removesuffix("\x02").split("\x02")
+    )
+    assert (first[0], first[3:8]) == ("Pub", ["shop", "orders", result.message_id, "t", "k1 k2"])
+    assert (first[8], first[9], first[11:]) == (cluster.address, "4", ["0", OFFSET_ID, "true"])
+    assert (delayed[11], half[11]) == ("3", "1")
+    assert (end[0], end[9], end[11:]) == ("EndTransaction", "2", ["COMMIT_MESSAGE", "false"])
+
+
+def test_without_the_option_nothing_is_traced(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        producer.send(message())
+    assert [one.fields["b"] for one in cluster.sent] == ["orders"]
+
+
+# ---- namespaces, health, life --------------------------------------------------------------------
+
+
+@pytest.mark.rule("W5.9")
+def test_a_namespace_is_added_on_the_wire_and_taken_off_in_results(cluster):
+    with Producer("till", nameserver=cluster.address, namespace="shop") as producer:
+        result = producer.send(message())
+        assert producer.queues("orders")[0].topic == "orders"
+        assert producer.send(message(), queue=result.queue).queue == result.queue
+    request = cluster.sent[0]
+    assert (request.fields["a"], request.fields["b"]) == ("shop%till", "shop%orders")
+    assert parse_properties(request.fields["i"])["INSTANCE_ID"] == "shop"
+    assert result.queue.topic == "orders"
+
+
+@pytest.mark.rule("B7.3d")
+def test_fault_tolerance_puts_a_refusing_broker_aside(cluster):
+    with Producer("shop", nameserver=cluster.address, fault_tolerance=True) as producer:
+        producer.send(message())
+        assert producer.brokers()["broker-a"].aside_s == 0
+        cluster.send_code = 2
+        with pytest.raises(SendError):
+            producer.send(message())
+        health = producer.brokers()["broker-a"]
+        assert 9.0 < health.aside_s <= 10.0
+        assert not health.reachable
+        cluster.send_code = 0
+        producer.send(message())  # the only one there is
+        assert producer.brokers()["broker-a"].reachable
+
+
+def test_fault_tolerance_is_off_by_default(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        producer.send(message())
+        assert producer.brokers() == {}
+
+
+@pytest.mark.rule("B7.3e")
+def test_the_detector_finds_out_that_a_broker_is_back(cluster, monkeypatch):
+    monkeypatch.setattr("gimbalmq.client.publishing._DETECT_EVERY_S", 0.05)
+    tolerance = FaultTolerance(detector=True, detect_interval_s=0.05)
+    with Producer("shop", nameserver=cluster.address, fault_tolerance=tolerance) as producer:
+        cluster.send_code = 2
+        with pytest.raises(SendError):
+            producer.send(message())
+        wait_until(lambda: producer.brokers()["broker-a"].reachable)
+    assert R.GET_MAX_OFFSET in cluster.codes
+
+
+def test_two_producers_of_one_group_and_client_are_refused(cluster):
+    options = {"nameserver": cluster.address, "client_id": "till"}
+    with Producer("shop", **options), pytest.raises(StateError, match="one producer per group"):
+        Producer("shop", **options).start()
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"compress_type": "RAR"}, "there are LZ4, ZSTD, ZLIB"),
+        ({"back_pressure_for_async_send_num": 0}, "back_pressure_for_async_send_num"),
+        ({"retry_times_when_send_async_failed": -1}, "retries"),
+    ],
+)
+def test_a_wrong_option_is_named(options, complaint):
+    with pytest.raises(ConfigurationError, match=complaint):
+        Producer("shop", nameserver="127.0.0.1:1", **options)
+
+
+def test_javas_default_group_is_refused():
+    with pytest.raises(ConfigurationError, match="reserved"):
+        Producer("DEFAULT_PRODUCER", nameserver="127.0.0.1:1")
+
+
+def test_lz4_bodies_are_flagged(cluster):
+    with Producer("shop", nameserver=cluster.address, compress_type="LZ4") as producer:
+        producer.send(message(b"x" * 5000))
+    assert cluster.sent[0].fields["f"] == str(0x101)

@@ -1,0 +1,121 @@
+import pytest
+
+from flows.script import Script, ok, refusal
+from gimbalmq.errors import BrokerError, TopicNotFoundError, TransportError
+from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
+from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
+from gimbalmq.wire.bodies import encode_route
+from gimbalmq.wire.names import TEMPLATE_TOPIC
+
+UNKNOWN = refusal(17, "No topic route info")
+
+
+def route(topic, queues=8, read=None):
+    return TopicRoute(
+        topic,
+        (BrokerSet("broker-a", "c", {0: "a:1"}),),
+        (QueueData("broker-a", queues if read is None else read, queues, 6),),
+    )
+
+
+def answer(value):
+    return ok(encode_route(value))
+
+
+@pytest.mark.rule("W2.8a")
+def test_a_route_is_asked_for_by_topic():
+    script = Script(answer(route("orders")))
+    assert script.run(fetch_route(NameServers(["n:1"]), "orders")) == route("orders")
+    (call,) = script.calls
+    assert (call.address, call.timeout_s) == ("n:1", 3.0)
+    assert call.command.fields["topic"] == "orders"
+
+
+@pytest.mark.rule("W1.6b")
+def test_standard_json_is_asked_for():
+    script = Script(answer(route("orders")))
+    script.run(fetch_route(NameServers(["n:1"]), "orders"))
+    assert script.calls[0].command.fields["acceptStandardJsonOnly"] == "true"
+
+
+@pytest.mark.rule("W2.8a")
+def test_17_means_that_the_topic_is_unknown():
+    with pytest.raises(TopicNotFoundError):
+        Script(UNKNOWN).run(fetch_route(NameServers(["n:1"]), "orders"))
+
+
+# ---- several name servers ------------------------------------------------------------------------
+
+
+@pytest.mark.rule("B8.7c")
+def test_a_name_server_is_used_until_it_fails_then_the_next():
+    servers = NameServers(["n:1", "m:1"])
+    scripts = [
+        Script(answer(route("orders"))),
+        Script(TransportError("down"), answer(route("orders"))),
+        Script(answer(route("orders"))),
+    ]
+    for script in scripts:
+        script.run(fetch_route(servers, "orders"))
+    asked = [[call.address for call in one.calls] for one in scripts]
+    assert asked == [["n:1"], ["n:1", "m:1"], ["m:1"]]
+
+
+def test_a_refusal_is_an_answer_and_is_not_taken_to_the_next():
+    script = Script(UNKNOWN)
+    with pytest.raises(BrokerError):
+        script.run(fetch_route(NameServers(["n:1", "m:1"]), "orders"))
+
+
+def test_when_none_can_be_asked_the_error_says_why_for_each():
+    with pytest.raises(TransportError) as caught:
+        Script(TransportError("n is down"), TransportError("m is gone")).run(
+            fetch_route(NameServers(["n:1", "m:1"]), "orders")
+        )
+    assert "no name server could be asked: n is down; m is gone" in str(caught.value)
+    assert caught.value.retryable
+
+
+# ---- the template --------------------------------------------------------------------------------
+
+
+def test_a_known_topic_needs_no_template():
+    script = Script(answer(route("orders")))
+    got = script.run(fetch_publish_route(NameServers(["n:1"]), "orders"))
+    assert got == route("orders")
+    assert not got.from_template
+
+
+@pytest.mark.rule("B7.7a")
+def test_an_unknown_topic_takes_its_route_from_the_template():
+    script = Script(UNKNOWN, answer(route(TEMPLATE_TOPIC)))
+    got = script.run(fetch_publish_route(NameServers(["n:1"]), "orders"))
+    assert [call.command.fields["topic"] for call in script.calls] == ["orders", "TBW102"]
+    assert got.topic == "orders"
+    assert got.from_template
+    assert got.brokers == route(TEMPLATE_TOPIC).brokers
+
+
+@pytest.mark.rule("B7.7b")
+@pytest.mark.parametrize(("template_has", "wanted", "used"), [(8, 4, 4), (2, 4, 2), (8, 16, 8)])
+def test_queues_from_the_template_are_limited_both_ways(template_has, wanted, used):
+    # Java clamps by the template's read queues.
+    template = route(TEMPLATE_TOPIC, queues=9, read=template_has)
+    script = Script(UNKNOWN, answer(template))
+    got = script.run(fetch_publish_route(NameServers(["n:1"]), "orders", template_queues=wanted))
+    assert [queue.queue_id for queue in got.publish_queues()] == list(range(used))
+
+
+@pytest.mark.rule("B7.7c")
+def test_no_route_at_all_names_the_topic_and_says_what_to_do():
+    with pytest.raises(TopicNotFoundError) as caught:
+        Script(UNKNOWN, UNKNOWN).run(fetch_publish_route(NameServers(["n:1"]), "orders"))
+    assert "topic 'orders' does not exist" in str(caught.value)
+    assert "create it first" in str(caught.value)
+    assert caught.value.code == 17
+
+
+def test_an_unreachable_name_server_is_not_taken_for_an_unknown_topic():
+    script = Script(TransportError("down"))
+    with pytest.raises(TransportError):
+        script.run(fetch_publish_route(NameServers(["n:1"]), "orders"))

@@ -1,0 +1,36 @@
+"""A push consumer in a process of its own, so that a test can really kill it.
+
+Reads commands from standard input, one per line, and writes JSON lines: `ready`, one `got` per
+message before the listener returns, and the answers to `owned` and `stop`.
+"""
+
+import json
+import sys
+import threading
+
+from gimbalmq import PushConsumer
+
+
+def main(nameserver, group, topic, allocation):
+    lock = threading.Lock()
+
+    def say(**line):
+        with lock:
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+
+    consumer = PushConsumer(group, nameserver=nameserver, allocation=allocation, start_from="first")
+    consumer.subscribe(topic, listener=lambda message: say(event="got", key=message.keys[0]))
+    consumer.start()
+    say(event="ready", client_id=consumer.client_id)
+    for line in sys.stdin:
+        if line.strip() == "owned":
+            say(event="owned", queues=[queue.path for queue in consumer.assignment()])
+        elif line.strip() == "stop":
+            break
+    consumer.stop()
+    say(event="stopped")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

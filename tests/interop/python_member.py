@@ -1,0 +1,71 @@
+"""Starts and steers `member.py`: what a test sees of a Python member in another process."""
+
+import contextlib
+import json
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from gimbalmq.model.queue import parse_queue
+
+_SCRIPT = Path(__file__).with_name("member.py")
+
+
+class PythonMember:
+    def __init__(self, nameserver, group, topic, allocation):
+        self._process = subprocess.Popen(
+            [sys.executable, str(_SCRIPT), nameserver, group, topic, allocation],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answers = queue.Queue()
+        self._got = []
+        self._reader = threading.Thread(target=self._read, name="member-reader", daemon=True)
+        self._reader.start()
+        self.client_id = self._answer("ready")["client_id"]
+
+    def _read(self):
+        for line in self._process.stdout:
+            # A killed process may leave half a line.
+            with contextlib.suppress(json.JSONDecodeError):
+                said = json.loads(line)
+                if said["event"] == "got":
+                    self._got.append(said["key"])
+                else:
+                    self._answers.put(said)
+
+    def _answer(self, event):
+        said = self._answers.get(timeout=30.0)
+        assert said["event"] == event, said
+        return said
+
+    def _tell(self, command):
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+
+    def numbers(self):
+        return list(self._got)
+
+    def owned(self):
+        self._tell("owned")
+        return frozenset(map(parse_queue, self._answer("owned")["queues"]))
+
+    def stop(self):
+        """Leave cleanly."""
+        self._tell("stop")
+        self._answer("stopped")
+        self._end()
+
+    def kill(self):
+        """End as a crash would; harmless when it has ended."""
+        self._process.kill()
+        self._end()
+
+    def _end(self):
+        self._process.wait(30.0)
+        self._reader.join(10.0)
+        self._process.stdin.close()
+        self._process.stdout.close()

@@ -1,0 +1,67 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from gimbalmq.errors import ConfigurationError
+from gimbalmq.model.message import RESERVED_PROPERTIES, Message
+
+
+def test_one_key_may_be_given_as_text():
+    assert Message("t", b"x", keys="42").keys == ("42",)
+    assert Message("t", b"x", keys=["a", "b"]).keys == ("a", "b")
+
+
+def test_a_body_is_copied_into_bytes():
+    body = bytearray(b"abc")
+    message = Message("t", body)
+    body[0] = 0
+    assert message.body == b"abc"
+
+
+@pytest.mark.parametrize("body", ["text", None, 7])
+def test_a_body_that_is_no_bytes_is_refused_with_a_hint(body):
+    with pytest.raises(ConfigurationError, match="encode"):
+        Message("t", body)
+
+
+@pytest.mark.rule("W4.5a")
+@pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
+def test_reserved_property_names_are_refused(name):
+    with pytest.raises(ConfigurationError, match="is reserved by RocketMQ"):
+        Message("t", b"x", properties={name: "1"})
+
+
+@pytest.mark.rule("W4.4c")
+@pytest.mark.parametrize("bad", ["a\x01b", "a\x02b"])
+@pytest.mark.parametrize("place", ["name", "value", "keys", "tags"])
+def test_separators_of_properties_are_refused_everywhere(bad, place):
+    options = {
+        "name": {"properties": {bad: "1"}},
+        "value": {"properties": {"p": bad}},
+        "keys": {"keys": [bad]},
+        "tags": {"tags": bad},
+    }
+    with pytest.raises(ConfigurationError, match="separates properties"):
+        Message("t", b"x", **options[place])
+
+
+@pytest.mark.parametrize("properties", [{"": "1"}, {"p": ""}])
+def test_empty_properties_are_refused_because_brokers_drop_them(properties):
+    with pytest.raises(ConfigurationError, match="leave it out"):
+        Message("t", b"x", properties=properties)
+
+
+@pytest.mark.parametrize("key", ["", "two words", "tab\there"])
+def test_a_key_is_one_word(key):
+    with pytest.raises(ConfigurationError, match="white space"):
+        Message("t", b"x", keys=[key])
+
+
+def test_times_need_a_zone():
+    Message("t", b"x", deliver_at=datetime(2030, 1, 1, tzinfo=UTC))
+    with pytest.raises(ConfigurationError, match="aware datetime"):
+        Message("t", b"x", deliver_at=datetime(2030, 1, 1))  # noqa: DTZ001 - the point of the test
+
+
+def test_the_text_form_hides_the_body():
+    assert "secret" not in repr(Message("t", b"secret"))

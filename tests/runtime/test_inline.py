@@ -1,0 +1,119 @@
+import threading
+import time
+
+import pytest
+
+from gimbalmq.errors import CallTimeoutError, StateError, TransportError
+from gimbalmq.flows.effects import call, checked_call, notify, now, sleep
+from gimbalmq.runtime.inline import ConnectionPool, run_inline
+from gimbalmq.transport import blocking
+from gimbalmq.wire.command import Command, response_to
+from transport.server import LoopbackServer, closed_port, silent
+
+
+@pytest.fixture
+def pool():
+    pool = ConnectionPool()
+    yield pool
+    pool.close()
+
+
+def test_a_flow_runs_to_its_result_on_the_calling_thread(pool):
+    def flow(address):
+        before = yield from now()
+        yield from notify(address, Command(15))
+        yield from sleep(0.01)
+        answer = yield from checked_call(address, Command(34), 3.0)
+        after = yield from now()
+        return answer.remark, after.at_s - before.at_s, threading.current_thread()
+
+    with LoopbackServer(lambda request: response_to(request, remark="hello")) as server:
+        remark, took_s, thread = run_inline(flow(server.address), pool)
+    assert remark == "hello"
+    assert took_s >= 0.01
+    assert thread is threading.current_thread()
+    assert server.codes == [15, 34]
+
+
+def test_the_clocks_of_a_flow_are_the_machines(pool):
+    instant = run_inline(now(), pool)
+    assert abs(instant.wall_ms / 1000 - time.time()) < 5.0
+    assert abs(instant.at_s - time.monotonic()) < 5.0
+
+
+def test_a_failed_call_is_raised_inside_the_flow(pool):
+    def flow():
+        try:
+            yield from call(f"127.0.0.1:{closed_port()}", Command(34), 1.0)
+        except TransportError as error:
+            return f"handled: {error}"
+
+    assert run_inline(flow(), pool).startswith("handled: cannot connect")
+
+
+def test_an_error_that_a_flow_does_not_handle_reaches_the_caller(pool):
+    with LoopbackServer(silent) as server, pytest.raises(CallTimeoutError):
+        run_inline(call(server.address, Command(34), 0.05), pool)
+
+
+def test_calls_in_turn_share_one_connection(pool):
+    with LoopbackServer() as server:
+        for _ in range(5):
+            pool.call(server.address, Command(34), 3.0)
+        assert server.connects == 1
+
+
+def test_threads_at_the_same_time_do_not_share_one(pool):
+    together = threading.Barrier(2, timeout=5.0)
+
+    def both_at_once(request):
+        together.wait()
+        return response_to(request)
+
+    with LoopbackServer(both_at_once) as server:
+        threads = [
+            threading.Thread(target=pool.call, args=(server.address, Command(34), 5.0))
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10.0)
+        assert server.connects == 2
+
+
+def test_a_connection_with_an_answer_on_its_way_is_not_used_again(pool):
+    with LoopbackServer(
+        lambda request: None if request.code == 1 else response_to(request)
+    ) as server:
+        with pytest.raises(CallTimeoutError):
+            pool.call(server.address, Command(1), 0.05)
+        assert pool.call(server.address, Command(2), 3.0).code == 0
+        assert server.connects == 2
+
+
+def test_an_idle_connection_that_died_is_replaced_without_an_error(pool, monkeypatch):
+    monkeypatch.setattr(blocking, "_TRUSTED_IDLE_S", 0.0)
+    with LoopbackServer() as server:
+        pool.call(server.address, Command(34), 3.0)
+        server.drop()
+        deadline = time.monotonic() + 5.0
+        while server.open_connections:
+            assert time.monotonic() < deadline
+        pool.call(server.address, Command(34), 3.0)
+        assert server.connects == 2
+
+
+def test_a_closed_pool_keeps_nothing_open_and_refuses_calls(pool):
+    with LoopbackServer() as server:
+        pool.call(server.address, Command(34), 3.0)
+        pool.close()
+        deadline = time.monotonic() + 5.0
+        while server.open_connections:
+            assert time.monotonic() < deadline
+        with pytest.raises(StateError, match="make a new one"):
+            pool.call(server.address, Command(34), 3.0)
+
+
+def test_a_pool_that_was_not_used_has_opened_nothing():
+    ConnectionPool().close()

@@ -1,0 +1,379 @@
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.process_queue import Batch
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.verdict import DeadLetter, RetryLater
+from gimbalmq.runtime.listening import ListenerSettings, Listening
+from gimbalmq.runtime.workers import WorkerPool
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+RETRY = MessageQueue("%RETRY%billing", "broker-a", 0)
+
+
+def consume_of(count, queue=QUEUE, epoch=1, topics=None):
+    topics = topics or [queue.topic] * count
+    messages = [
+        SimpleNamespace(topic=topic, queue=queue, queue_offset=number, body=b"%d" % number)
+        for number, topic in enumerate(topics)
+    ]
+    batch = Batch(messages, list(range(count)), count)
+    return Consume(queue, epoch, batch, 0, count)
+
+
+class Results:
+    """Takes what workers finish, and accounts for it as the owner does."""
+
+    def __init__(self):
+        self.pool = None
+        self.account = True
+        self.runs = []
+        self._changed = threading.Condition()
+
+    def __call__(self, done):
+        if self.account:
+            self.pool.accounted(done)
+        with self._changed:
+            self.runs.append(done)
+            self._changed.notify_all()
+
+    def positions(self):
+        return sorted(p for run in self.runs for p in range(run.first, run.until))
+
+    def failures(self):
+        return sorted(failure for run in self.runs for failure in run.failures)
+
+    def wait(self, count, timeout_s=10.0):
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.positions()) >= count, timeout_s)
+        return self
+
+
+@pytest.fixture
+def results():
+    return Results()
+
+
+@pytest.fixture
+def pool_with(results):
+    pools = []
+
+    def make(listener, *, workers=4, batch_size=1, listener_for=None):
+        find = listener_for or {"orders": listener}.get
+        listening = Listening(find, ListenerSettings(batch_size=batch_size))
+        pool = WorkerPool("test", listening, results, workers=workers)
+        results.pool = pool
+        pools.append(pool)
+        pool.start()
+        return pool
+
+    yield make
+    for pool in pools:
+        pool.stop()
+        assert pool.join(5.0)
+
+
+@pytest.mark.rule("B5.1a")
+def test_every_message_reaches_the_listener_once(pool_with, results):
+    got = []
+    pool = pool_with(got.append)
+    consume = consume_of(500)
+    pool.submit(consume)
+    results.wait(500)
+    assert sorted(message.queue_offset for message in got) == list(range(500))
+    assert results.positions() == list(range(500))
+    assert results.failures() == []
+
+
+def test_only_the_asked_part_of_a_batch_is_consumed(pool_with, results):
+    got = []
+    pool = pool_with(got.append)
+    whole = consume_of(10)
+    pool.submit(Consume(QUEUE, 1, whole.batch, 3, 5))
+    results.wait(2)
+    assert sorted(message.queue_offset for message in got) == [3, 4]
+
+
+# ---- speed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("B5.1j")
+def test_slow_listeners_share_one_queue(pool_with, results):
+    pool = pool_with(lambda _: time.sleep(0.05), workers=20)
+    started = time.monotonic()
+    pool.submit(consume_of(20))
+    results.wait(20)
+    # One after the other would take 1 s; together they need little more than one listener.
+    assert time.monotonic() - started < 0.6
+
+
+def test_slow_listeners_share_a_queue_also_after_quick_ones(pool_with, results):
+    pause = [0.0]
+    pool = pool_with(lambda _: time.sleep(pause[0]) if pause[0] else None, workers=20)
+    pool.submit(consume_of(2000))
+    results.wait(2000)
+    pause[0] = 0.05
+    started = time.monotonic()
+    pool.submit(consume_of(20, epoch=2))
+    results.wait(2020)
+    # A worker that took a long run notices, and gives the rest of it back.
+    assert time.monotonic() - started < 0.7
+
+
+def test_quick_listeners_get_long_runs(pool_with, results):
+    pool = pool_with(lambda _: None, workers=2)
+    for epoch in range(20):
+        pool.submit(consume_of(500, epoch=epoch))
+    results.wait(10_000)
+    assert len(results.runs) < 2_000
+    assert results.positions().count(0) == 20
+
+
+def test_a_hung_listener_does_not_hold_up_what_it_has_not_started(pool_with, results):
+    stuck, go_on = threading.Event(), threading.Event()
+
+    def listener(message):
+        if message.queue_offset == 0:
+            stuck.set()
+            go_on.wait(10.0)
+
+    pool = pool_with(listener, workers=2)
+    pool.submit(consume_of(100))
+    assert stuck.wait(5.0)
+    results.wait(99)
+    go_on.set()
+    results.wait(100)
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+def test_a_message_whose_listener_raises_failed_and_the_others_did_not(pool_with, results, caplog):
+    def listener(message):
+        if message.queue_offset == 2:
+            raise ValueError("no such customer")
+
+    pool_with(listener).submit(consume_of(5))
+    results.wait(5)
+    assert results.failures() == [(2, 0)]
+    assert "orders/broker-a/0 offset 2" in caplog.text
+    assert "no such customer" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "level"),
+    [(RetryLater(), 0), (RetryLater(delay_level=5), 5), (DeadLetter("hopeless"), -1)],
+    ids=repr,
+)
+@pytest.mark.rule("B5.3c")
+def test_a_listener_may_say_what_happens_to_its_message(pool_with, results, verdict, level):
+    def listener(_message):
+        raise verdict
+
+    pool_with(listener).submit(consume_of(1))
+    assert results.wait(1).failures() == [(0, level)]
+
+
+def test_asking_for_a_retry_is_no_warning(pool_with, results, caplog):
+    def listener(_message):
+        raise RetryLater
+
+    pool_with(listener).submit(consume_of(1))
+    results.wait(1)
+    assert not caplog.records
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("B5.1a")
+def test_a_batch_listener_gets_lists_of_at_most_its_size(pool_with, results):
+    got = []
+    pool_with(got.append, batch_size=8).submit(consume_of(20))
+    results.wait(20)
+    assert sorted(map(len, got), reverse=True) == [8, 8, 4]
+    assert {type(batch) for batch in got} == {list}
+
+
+@pytest.mark.rule("B5.1b")
+def test_a_batch_listener_that_raises_fails_the_whole_batch(pool_with, results):
+    def listener(batch):
+        if batch[0].queue_offset == 4:
+            raise ValueError("no")
+
+    pool_with(listener, batch_size=4).submit(consume_of(8))
+    assert results.wait(8).failures() == [(4, 0), (5, 0), (6, 0), (7, 0)]
+
+
+@pytest.mark.rule("B5.1h")
+def test_part_of_a_batch_can_be_asked_for_again(pool_with, results):
+    def listener(batch):
+        raise RetryLater(delay_level=3, messages=batch[1:3])
+
+    pool_with(listener, batch_size=4).submit(consume_of(4))
+    assert results.wait(4).failures() == [(1, 3), (2, 3)]
+
+
+# ---- retry topics --------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("B5.1e")
+def test_a_retried_message_goes_to_the_listener_of_its_own_topic(pool_with, results):
+    got = {"orders": [], "refunds": []}
+    listeners = {topic: messages.append for topic, messages in got.items()}
+    pool = pool_with(None, listener_for=listeners.get)
+    pool.submit(consume_of(3, RETRY, topics=["orders", "refunds", "orders"]))
+    results.wait(3)
+    assert {topic: len(messages) for topic, messages in got.items()} == {"orders": 2, "refunds": 1}
+
+
+def test_a_retried_message_of_a_topic_nobody_wants_is_tried_again_later(pool_with, results):
+    pool_with(lambda _: None).submit(consume_of(1, RETRY, topics=["gone"]))
+    assert results.wait(1).failures() == [(0, 0)]
+
+
+def test_a_batch_of_retried_messages_goes_to_the_listeners_of_their_topics(pool_with, results):
+    got = {"orders": [], "refunds": []}
+    listeners = {topic: batches.append for topic, batches in got.items()}
+    pool = pool_with(None, batch_size=8, listener_for=listeners.get)
+    pool.submit(consume_of(4, RETRY, topics=["orders", "refunds", "orders", "orders"]))
+    results.wait(4)
+    for topic, batches in got.items():
+        assert {message.topic for batch in batches for message in batch} == {topic}
+
+
+def test_a_batch_of_retried_messages_that_nobody_wants_is_tried_again_later(pool_with, results):
+    pool = pool_with(lambda _: None, workers=1, batch_size=8)
+    pool.submit(consume_of(2, RETRY, topics=["gone", "gone"]))
+    assert results.wait(2).failures() == [(0, 0), (1, 0)]
+
+
+# ---- giving queues up ----------------------------------------------------------------------------
+
+
+class Gate:
+    """A listener that stops at its first message until it is let go."""
+
+    def __init__(self):
+        self.entered = threading.Event()
+        self.open = threading.Event()
+        self.got = []
+
+    def __call__(self, message):
+        self.got.append(message.queue_offset)
+        self.entered.set()
+        self.open.wait(10.0)
+
+
+@pytest.mark.rule("B5.1i")
+def test_what_waits_of_a_cancelled_queue_is_not_started(pool_with, results):
+    gate = Gate()
+    pool = pool_with(gate, workers=1)
+    pool.submit(consume_of(10))
+    assert gate.entered.wait(5.0)
+    assert pool.cancel(QUEUE, 1) == 1
+    gate.open.set()
+    results.wait(1)
+    pool.submit(consume_of(1, epoch=2))
+    results.wait(2)
+    assert gate.got == [0, 0]
+
+
+def test_cancelling_an_idle_queue_finds_nothing_running(pool_with):
+    assert pool_with(lambda _: None).cancel(QUEUE, 1) == 0
+
+
+def test_cancelling_leaves_other_queues_and_later_acquisitions_alone(pool_with, results):
+    gate = Gate()
+    pool = pool_with(gate, workers=1)
+    other = MessageQueue("orders", "broker-a", 1)
+    pool.submit(consume_of(1, epoch=1))
+    assert gate.entered.wait(5.0)
+    pool.submit(consume_of(3, epoch=1))
+    pool.submit(consume_of(4, epoch=2))
+    pool.submit(consume_of(5, other))
+    pool.cancel(QUEUE, 1)
+    gate.open.set()
+    results.wait(10)
+    assert (
+        sorted(run.queue.queue_id for run in results.runs for _ in range(run.first, run.until))
+        == [0] * 5 + [1] * 5
+    )
+
+
+def test_a_run_counts_as_running_until_its_result_was_taken_in(pool_with, results):
+    results.account = False
+    pool = pool_with(lambda _: None)
+    pool.submit(consume_of(1))
+    (run,) = results.wait(1).runs
+    assert pool.cancel(QUEUE, 1) == 1
+    pool.accounted(run)
+    assert pool.cancel(QUEUE, 1) == 0
+
+
+def test_a_run_that_is_cancelled_in_its_middle_counts_the_rest_as_not_done(pool_with, results):
+    """A long run of quick messages, the last of which turns slow while its queue is given up."""
+    gate = threading.Event()
+    entered = threading.Event()
+    slow = [False]
+
+    def listener(_message):
+        if slow[0]:
+            entered.set()
+            gate.wait(10.0)
+            time.sleep(0.01)  # longer than a run may take before it is shared
+
+    pool = pool_with(listener, workers=1)
+    pool.submit(consume_of(5000))
+    results.wait(5000)
+    slow[0] = True
+    pool.submit(consume_of(50, epoch=2))
+    assert entered.wait(5.0)
+    running = pool.cancel(QUEUE, 2)
+    gate.set()
+    results.wait(5000 + running)
+    late = [run for run in results.runs if run.epoch == 2]
+    assert sum(run.until - run.first for run in late) == running
+    reached = sum((run.until if run.reached is None else run.reached) - run.first for run in late)
+    assert reached == 1, "only the message that ran is done"
+    assert not any(run.failures for run in late)
+
+
+def test_what_runs_can_be_looked_at(pool_with, results):
+    gate = Gate()
+    pool = pool_with(gate, workers=1)
+    consume = consume_of(1)
+    pool.submit(consume)
+    assert gate.entered.wait(5.0)
+    (running,) = pool.running()
+    assert (running.consume, running.first, running.until) == (consume, 0, 1)
+    assert running.since <= time.monotonic()
+    gate.open.set()
+    results.wait(1)
+    assert pool.running() == []
+
+
+# ---- stopping ------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("B5.4c")
+def test_stop_ends_the_threads_and_starts_nothing_new(pool_with, results):
+    gate = Gate()
+    pool = pool_with(gate, workers=1)
+    pool.submit(consume_of(10))
+    assert gate.entered.wait(5.0)
+    pool.stop()
+    assert not pool.join(0.05), "a listener is still running"
+    gate.open.set()
+    assert pool.join(5.0)
+    assert gate.got == [0]
+
+
+def test_a_listener_may_stop_the_pool(pool_with, results):
+    pool = pool_with(lambda _: (pool.stop(), pool.join(1.0)), workers=2)
+    pool.submit(consume_of(1))
+    results.wait(1)
