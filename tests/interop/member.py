@@ -11,7 +11,7 @@ import threading
 from gimbalmq import PushConsumer
 
 
-def main(nameserver, group, topic, allocation):
+def main(nameserver, group, topic, allocation, options="{}"):
     lock = threading.Lock()
 
     def say(**line):
@@ -19,7 +19,13 @@ def main(nameserver, group, topic, allocation):
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 
-    consumer = PushConsumer(group, nameserver=nameserver, allocation=allocation, start_from="first")
+    consumer = PushConsumer(
+        group,
+        nameserver=nameserver,
+        allocation=allocation,
+        start_from="first",
+        **json.loads(options),
+    )
     consumer.subscribe(topic, listener=lambda message: say(event="got", key=message.keys[0]))
     consumer.start()
     say(event="ready", client_id=consumer.client_id)

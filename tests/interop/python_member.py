@@ -14,9 +14,17 @@ _SCRIPT = Path(__file__).with_name("member.py")
 
 
 class PythonMember:
-    def __init__(self, nameserver, group, topic, allocation):
+    def __init__(self, nameserver, group, topic, allocation="AVG", **options):
         self._process = subprocess.Popen(
-            [sys.executable, str(_SCRIPT), nameserver, group, topic, allocation],
+            [
+                sys.executable,
+                str(_SCRIPT),
+                nameserver,
+                group,
+                topic,
+                allocation,
+                json.dumps(options),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,0 +1,197 @@
+"""Ordered groups, leases and broadcasting on a real broker, while members come and go."""
+
+import threading
+from collections import defaultdict
+
+import pytest
+
+from gimbalmq import Commit, DeadLetter, Message, Producer, PushConsumer, Rollback
+
+KEYS = 8
+MESSAGES = 100
+
+
+class Inbox:
+    """What all members of a group received, by key, in the order of arrival."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.by_key = defaultdict(list)
+
+    def take(self, message):
+        with self._lock:
+            self.by_key[message.keys[0]].append(int(message.body))
+
+    def count(self):
+        return sum(map(len, self.by_key.values()))
+
+
+@pytest.fixture
+def inbox():
+    return Inbox()
+
+
+@pytest.fixture
+def join(apache, topic, group_name, inbox):
+    consumers = []
+
+    def start(**options):
+        consumer = PushConsumer(
+            group_name, nameserver=apache.nameserver, start_from="first", **options
+        )
+        consumer.subscribe(topic, listener=inbox.take)
+        consumers.append(consumer.start())
+        return consumer
+
+    yield start
+    for consumer in consumers:
+        consumer.stop()
+
+
+def send_keyed(apache, topic, first, until):
+    with Producer("shop", nameserver=apache.nameserver) as producer:
+        for number in range(first, until):
+            for key in range(KEYS):
+                name = f"key-{key}"
+                body = str(number).encode()
+                producer.send(Message(topic, body, keys=[name], sharding_key=name))
+
+
+def owns(consumer, topic, count):
+    return lambda: sum(queue.topic == topic for queue in consumer.assignment()) == count
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("mode", ["ordered", "lease"])
+def test_clean_hand_overs_deliver_each_message_once(apache, topic, inbox, join, eventually, mode):
+    options = {mode: True}
+    first = join(**options)
+    eventually(owns(first, topic, 8))
+    sender = threading.Thread(target=send_keyed, args=(apache, topic, 0, MESSAGES))
+    sender.start()
+    second = join(**options)
+    eventually(owns(second, topic, 4))
+    first.stop()
+    eventually(owns(second, topic, 8))
+    sender.join()
+    eventually(lambda: inbox.count() >= KEYS * MESSAGES)
+    for key in range(KEYS):
+        got = inbox.by_key[f"key-{key}"]
+        # In order and each once; a concurrent group promises only the second.
+        assert (got if mode == "ordered" else sorted(got)) == list(range(MESSAGES))
+
+
+@pytest.mark.rule("B5.2")
+def test_a_failing_message_holds_its_ordered_queue_until_it_succeeds(
+    apache, topic, group_name, eventually
+):
+    seen = []
+
+    def listener(message):
+        seen.append((int(message.body), message.reconsume_times))
+        if message.body == b"3" and message.reconsume_times < 2:
+            raise ValueError("not yet")
+
+    consumer = PushConsumer(
+        group_name,
+        nameserver=apache.nameserver,
+        start_from="first",
+        ordered=True,
+        suspend_current_queue_time_s=0.1,
+    )
+    consumer.subscribe(topic, listener=listener)
+    with consumer, Producer("shop", nameserver=apache.nameserver) as producer:
+        queue = producer.queues(topic)[0]
+        for number in range(6):
+            producer.send(Message(topic, str(number).encode()), queue=queue)
+        eventually(lambda: (5, 0) in seen)
+    assert seen == [(0, 0), (1, 0), (2, 0), (3, 0), (3, 1), (3, 2), (4, 0), (5, 0)]
+
+
+@pytest.mark.matrix
+def test_a_message_that_an_ordered_group_gives_up_is_a_dead_letter(
+    apache, topic, group_name, unique_name, eventually
+):
+    seen, buried = [], []
+
+    def listener(message):
+        seen.append(message.body)
+        if message.body == b"bad":
+            raise DeadLetter("no use")
+
+    consumer = PushConsumer(
+        group_name, nameserver=apache.nameserver, start_from="first", ordered=True
+    )
+    consumer.subscribe(topic, listener=listener)
+    with consumer, Producer("shop", nameserver=apache.nameserver) as producer:
+        queue = producer.queues(topic)[0]
+        for body in (b"good", b"bad", b"better"):
+            producer.send(Message(topic, body), queue=queue)
+        eventually(lambda: b"better" in seen)
+        reader = PushConsumer(
+            unique_name("reader"), nameserver=apache.nameserver, start_from="first"
+        )
+        reader.subscribe(f"%DLQ%{group_name}", listener=lambda message: buried.append(message.body))
+        with reader:
+            eventually(lambda: buried == [b"bad"])
+    assert seen == [b"good", b"bad", b"better"]
+
+
+@pytest.mark.matrix
+def test_without_automatic_commit_a_rollback_delivers_again(apache, topic, group_name, eventually):
+    seen = []
+
+    def listener(message):
+        seen.append(int(message.body))
+        if message.body == b"2":
+            return Commit if seen.count(2) > 1 else Rollback
+        return None
+
+    consumer = PushConsumer(
+        group_name,
+        nameserver=apache.nameserver,
+        start_from="first",
+        ordered=True,
+        auto_commit=False,
+        suspend_current_queue_time_s=0.1,
+    )
+    consumer.subscribe(topic, listener=listener)
+    with Producer("shop", nameserver=apache.nameserver) as producer:
+        queue = producer.queues(topic)[0]
+        for number in range(3):
+            producer.send(Message(topic, str(number).encode()), queue=queue)
+        with consumer:
+            eventually(lambda: seen.count(2) > 1)
+    assert seen == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.matrix
+def test_every_broadcasting_member_gets_everything_and_resumes_after_a_restart(
+    apache, topic, group_name, eventually, tmp_path
+):
+    def start(name, got):
+        consumer = PushConsumer(
+            group_name,
+            nameserver=apache.nameserver,
+            client_id=name,
+            start_from="first",
+            broadcasting=True,
+            local_offset_store_dir=tmp_path,
+        )
+        consumer.subscribe(topic, listener=lambda message: got.append(int(message.body)))
+        return consumer.start()
+
+    with Producer("shop", nameserver=apache.nameserver) as producer:
+        for number in range(20):
+            producer.send(Message(topic, str(number).encode()))
+        got_a, got_b = [], []
+        member_a, member_b = start("a", got_a), start("b", got_b)
+        eventually(lambda: len(got_a) >= 20 and len(got_b) >= 20)
+        member_a.stop()
+        for number in range(20, 40):
+            producer.send(Message(topic, str(number).encode()))
+        member_a = start("a", got_a)
+        eventually(lambda: len(got_a) >= 40 and len(got_b) >= 40)
+        member_a.stop()
+        member_b.stop()
+    assert sorted(got_a) == sorted(got_b) == list(range(40))
