@@ -1,0 +1,394 @@
+"""A whole cluster in one line: name server and brokers, started, stopped, killed, restarted.
+
+Decides folders, ports and the life of the parts; `hosts` decides where they run: in a thread of
+this process, or each in a process of its own, which can be killed for real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import ssl
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from gimbalmq.broker.access import Account
+from gimbalmq.broker.hosts import Host, LoopHost, ProcessHost
+from gimbalmq.broker.peer import Limits
+from gimbalmq.broker.plans import (
+    BrokerPlan,
+    NameServerPlan,
+    Plan,
+    broker_names,
+    nameserver_ports,
+)
+from gimbalmq.broker.ports import listen
+from gimbalmq.broker.settings import BrokerSettings
+from gimbalmq.broker.store import FlushPolicy, StoreOptions
+from gimbalmq.errors import BrokerError, ConfigurationError, EngineError, StateError, TransportError
+from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.wire import bodies
+from gimbalmq.wire.acl import Credentials, sign
+from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.command import Command
+from gimbalmq.wire.headers import route_request
+
+__all__ = ["EmbeddedBroker", "EmbeddedCluster"]
+
+_CALL_S: Final = 5.0
+_POLL_S: Final = 0.01
+
+
+class EmbeddedBroker:
+    """A broker of a running cluster."""
+
+    def __init__(self, name: str, address: str, is_running: Callable[[], bool]) -> None:
+        #: Its name, as in `MessageQueue.broker`.
+        self.name = name
+        #: `host:port` for clients.
+        self.address = address
+        self._is_running = is_running
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves."""
+        return self._is_running()
+
+    def __repr__(self) -> str:
+        return f"EmbeddedBroker(name={self.name!r}, address={self.address!r})"
+
+
+class EmbeddedCluster:
+    """A name server and brokers in pure Python, on the loopback interface unless told otherwise.
+
+    `brokers` is their number (named `broker-a`, `broker-b`, ...) or their names. `data` is a folder
+    that keeps everything; without it, everything goes with the cluster. `nameserver_port` 0 means
+    any free port; so does a port of `broker_ports` that is 0 or not given. Of several
+    `nameservers` the first is called `nameserver` and has the given port, the others
+    `nameserver-2` and so on. `settings` changes what brokers do (`BrokerSettings`), `store` how they keep messages (`StoreOptions`); `faithful`
+    switches off what they do better than Java's. `accounts` switches access control on, `tls`
+    makes brokers and name server take TLS beside plain text.
+
+    The servers run in one thread of this process, or with `processes=True` each in a process of
+    its own, so that `kill` is a real SIGKILL.
+
+        with EmbeddedCluster(brokers=2) as cluster:
+            cluster.create_topic("orders", queues=8)
+            producer = Producer("shop", nameserver=cluster.nameserver)
+    """
+
+    def __init__(
+        self,
+        brokers: int | Iterable[str] = 1,
+        data: str | Path | None = None,
+        *,
+        host: str = "127.0.0.1",
+        nameservers: int = 1,
+        nameserver_port: int = 0,
+        broker_ports: Iterable[int] = (),
+        cluster: str = "DefaultCluster",
+        faithful: bool = False,
+        settings: BrokerSettings | None = None,
+        store: StoreOptions | None = None,
+        limits: Limits | None = None,
+        accounts: Iterable[Account] = (),
+        tls: ssl.SSLContext | None = None,
+        processes: bool = False,
+        start_timeout_s: float = 30.0,
+    ) -> None:
+        self._names = broker_names(brokers)
+        self._data = None if data is None else Path(data).absolute()
+        self._host_address = host
+        self._nameservers = nameserver_ports(nameservers, nameserver_port)
+        ports = list(broker_ports)
+        self._ports = {
+            name: ports[number] if number < len(ports) else 0
+            for number, name in enumerate(self._names)
+        }
+        base = settings or BrokerSettings()
+        self._settings = msgspec.structs.replace(
+            base, cluster=cluster, faithful=faithful or base.faithful
+        )
+        self._store = store
+        self._limits = limits or Limits()
+        self._accounts = tuple(accounts)
+        self._tls = tls
+        self._processes = processes
+        self._start_timeout_s = start_timeout_s
+        if processes and tls is not None:
+            raise ConfigurationError("tls needs processes=False: a context cannot change process")
+        self._folder: Path | None = None
+        self._host: Host | None = None
+        self._plans: dict[str, Plan] = {}
+        self._brokers: tuple[EmbeddedBroker, ...] = ()
+
+    @property
+    def nameserver(self) -> str:
+        """`host:port`, several of them joined by `;`, as clients take it."""
+        self._started()
+        return ";".join(self._plans[name].address for name in self._nameservers)
+
+    @property
+    def brokers(self) -> tuple[EmbeddedBroker, ...]:
+        """The brokers, in the order of their names' declaration."""
+        self._started()
+        return self._brokers
+
+    @property
+    def folder(self) -> Path:
+        """Where configuration and messages are."""
+        return self._started()
+
+    def start(self) -> Self:
+        """Start all servers and wait until the name server knows the brokers.
+
+        Raises EngineError (StoreError when a folder cannot be used) if that fails; nothing keeps
+        running then.
+        """
+        if self._folder is not None:
+            raise StateError("this cluster is already running: stop it first, or make another one")
+        if self._data is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="gimbalmq-cluster-"))
+        else:
+            self._data.mkdir(parents=True, exist_ok=True)
+            self._folder = self._data
+        try:
+            self._host = (
+                ProcessHost(self._start_timeout_s)
+                if self._processes
+                else LoopHost(self._start_timeout_s)
+            )
+            self._lay_out(self._folder)
+            for plan in self._plans.values():
+                self._host.start(plan)
+            self._wait_registered(self._brokers)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop everything cleanly: brokers first, they say good-bye. Harmless when stopped."""
+        if self._host is not None:
+            for name in reversed(list(self._plans)):
+                self._host.stop(name)
+            self._host.close()
+            self._host = None
+        if self._data is None and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._plans, self._brokers, self._folder = {}, (), None
+
+    def __enter__(self) -> Self:
+        return self if self._folder is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def kill(self, name: str) -> None:
+        """End a broker, or `nameserver`, as a crash would: no good-bye, nothing saved."""
+        self._running_host().kill(self._plan(name).name)
+
+    def restart(self, name: str) -> None:
+        """Start a broker, or `nameserver`, again on its port and data, and wait until it serves.
+
+        One that still runs is stopped cleanly first.
+        """
+        plan = self._plan(name)
+        host = self._running_host()
+        host.stop(name)
+        host.start(plan)
+        if name in self._nameservers:
+            self._wait_registered([broker for broker in self._brokers if broker.running])
+        else:
+            self._wait_registered([broker for broker in self._brokers if broker.name == name])
+
+    def pause(self, name: str) -> None:
+        """Freeze a server (SIGSTOP); needs `processes=True`."""
+        self._running_host().pause(self._plan(name).name)
+
+    def resume(self, name: str) -> None:
+        """Let a frozen server go on."""
+        self._running_host().resume(self._plan(name).name)
+
+    def check(self) -> None:
+        """EngineError when a server has ended by itself."""
+        host = self._running_host()
+        for name in self._plans:
+            host.check(name)
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int = 8,
+        *,
+        brokers: Iterable[str] | None = None,
+        permission: int = 6,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        timeout_s: float = 15.0,
+    ) -> None:
+        """Make a topic with `queues` queues on each broker (or each of `brokers`).
+
+        Waits until the name server gives its route, so that every client sees it at once.
+        """
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": str(permission),
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "true" if order else "false",
+        }
+        if attributes:
+            fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
+        chosen = self._chosen(brokers)
+        for broker in chosen:
+            answer = self._ask(
+                broker.address, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, dict(fields))
+            )
+            if answer.code:
+                raise BrokerError(
+                    f"broker {broker.name} refused to make topic '{topic}': {answer.remark}",
+                    code=answer.code,
+                    address=broker.address,
+                    remark=answer.remark or "",
+                )
+        wanted = {broker.name: queues for broker in chosen}
+        self._wait_until(
+            lambda: all(
+                wanted.items() <= self._write_queues(one, topic).items()
+                for one in self._live_nameservers()
+            ),
+            timeout_s,
+            f"the name server has no route for topic '{topic}'",
+        )
+
+    def _lay_out(self, folder: Path) -> None:
+        plans: list[Plan] = []
+        for name, wanted in self._nameservers.items():
+            listener = listen(self._host_address, wanted, what=f"name server '{name}'")
+            plan: Plan = NameServerPlan(
+                name=name,
+                host=self._host_address,
+                port=listener.getsockname()[1],
+                folder=str(folder / name),
+                limits=self._limits,
+            )
+            plan.listener, plan.tls = listener, self._tls
+            plans.append(plan)
+        nameservers = tuple(plan.address for plan in plans)
+        store = self._store or StoreOptions(
+            flush=FlushPolicy.NONE if self._data is None else FlushPolicy.INTERVAL
+        )
+        brokers = []
+        for name in self._names:
+            listener = listen(self._host_address, self._ports[name], what=f"broker '{name}'")
+            port = listener.getsockname()[1]
+            plan = BrokerPlan(
+                name=name,
+                host=self._host_address,
+                port=port,
+                folder=str(folder / name),
+                limits=self._limits,
+                nameservers=nameservers,
+                settings=msgspec.structs.replace(
+                    self._settings, name=name, host=self._host_address, port=port
+                ),
+                store=store,
+                accounts=self._accounts,
+            )
+            plan.listener, plan.tls = listener, self._tls
+            plans.append(plan)
+            brokers.append(
+                EmbeddedBroker(name, plan.address, lambda name=name: self._is_running(name))  # type: ignore[misc]
+            )
+        self._plans = {plan.name: plan for plan in plans}
+        self._brokers = tuple(brokers)
+
+    def _is_running(self, name: str) -> bool:
+        return self._host is not None and self._host.is_running(name)
+
+    def _ask(self, address: str, command: Command) -> Command:
+        admin = next((one for one in self._accounts if one.admin), None)
+        if admin is not None:
+            command = sign(command, Credentials(admin.access_key, admin.secret_key))
+        with BlockingConnection(address) as connection:
+            return connection.call(command, _CALL_S)
+
+    def _write_queues(self, nameserver: str, topic: str) -> dict[str, int]:
+        answer = self._ask(nameserver, route_request(topic))
+        if answer.code:
+            return {}
+        route = bodies.decode_route(topic, answer.body)
+        return {data.broker: data.write_queues for data in route.queues}
+
+    def _live_nameservers(self) -> list[str]:
+        return [self._plans[name].address for name in self._nameservers if self._is_running(name)]
+
+    def _wait_registered(self, brokers: Iterable[EmbeddedBroker]) -> None:
+        addresses = {broker.address for broker in brokers}
+
+        def listed(nameserver: str) -> bool:
+            answer = self._ask(nameserver, Command(RequestCode.GET_BROKER_CLUSTER_INFO))
+            known = bodies.decode_cluster(answer.body).brokers.values()
+            return addresses <= {one for broker in known for one in broker.addresses.values()}
+
+        self._wait_until(
+            lambda: all(map(listed, self._live_nameservers())),
+            self._start_timeout_s,
+            "the name server does not list all brokers",
+        )
+
+    def _wait_until(self, condition: Callable[[], bool], timeout_s: float, complaint: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(TransportError):
+                if condition():
+                    return
+            self.check()
+            if time.monotonic() > deadline:
+                raise EngineError(f"{complaint} after {timeout_s:g} s")
+            time.sleep(_POLL_S)
+
+    def _chosen(self, names: Iterable[str] | None) -> list[EmbeddedBroker]:
+        if names is None:
+            return [broker for broker in self.brokers if broker.running]
+        known = {broker.name: broker for broker in self.brokers}
+        for name in (listed := list(names)):
+            if name not in known:
+                raise ConfigurationError(f"no broker '{name}': there are {', '.join(known)}")
+        return [known[name] for name in listed]
+
+    def _plan(self, name: str) -> Plan:
+        self._started()
+        if name not in self._plans:
+            raise ConfigurationError(
+                f"no server '{name}' in this cluster: there are {', '.join(self._plans)}"
+            )
+        return self._plans[name]
+
+    def _running_host(self) -> Host:
+        self._started()
+        assert self._host is not None
+        return self._host
+
+    def _started(self) -> Path:
+        if self._folder is None or self._host is None:
+            raise StateError("this cluster is not running: call start() or use it with 'with'")
+        return self._folder
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("a cluster runs in the process that started it and cannot be pickled")

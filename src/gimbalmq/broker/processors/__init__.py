@@ -1,0 +1,1 @@
+"""The request families of a broker, one module each."""

@@ -1,0 +1,365 @@
+"""Unmodified Java clients and tools against the embedded cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gimbalmq.broker import Account, BrokerSettings, EmbeddedCluster
+from gimbalmq.broker.hosts import LoopHost
+from gimbalmq.broker.plans import BrokerPlan
+from gimbalmq.broker.ports import listen
+from gimbalmq.broker.store import StoreOptions
+from gimbalmq.errors import GimbalError
+from gimbalmq.model.message import Message
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.testing import JavaPeer
+from gimbalmq.testing.classes import class_path
+from gimbalmq.testing.jvm import find_java
+from gimbalmq.testing.ports import free_port
+from gimbalmq.testing.processes import QUICK_START_FLAGS
+from gimbalmq.testing.servers import ServerFactory
+from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.wire.bodies import decode_route
+from gimbalmq.wire.headers import route_request
+
+#: Short times, so that retries, delays and checks need seconds and not minutes.
+QUICK = BrokerSettings(
+    delay_levels_ms=(200,) * 18,
+    transaction_timeout_ms=500,
+    transaction_check_ms=1_000,
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(rocketmq_version):
+    with EmbeddedCluster(2, settings=QUICK) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def peer(cluster, rocketmq_version):
+    with JavaPeer(cluster.nameserver, version=rocketmq_version) as running:
+        yield running
+
+
+@pytest.fixture
+def orders(cluster, topic_name):
+    cluster.create_topic(topic_name, queues=4)
+    return topic_name
+
+
+def bodies_of(received):
+    return sorted(message.body for message in received)
+
+
+@pytest.mark.rule("W6.1", "W6.3")
+def test_every_way_of_sending_reaches_a_push_consumer(peer, orders, group_name):
+    consumer = peer.push_consumer(group_name, orders)
+    producer = peer.producer("shop")
+    sent = producer.send(*(Message(orders, b"sync-%d" % n, keys=[str(n)]) for n in range(10)))
+    sent += producer.send_async(*(Message(orders, b"async-%d" % n) for n in range(10)))
+    producer.send_oneway(Message(orders, b"oneway"))
+    sent.append(producer.send_batch(*(Message(orders, b"batch-%d" % n) for n in range(5))))
+    assert {one.status for one in sent} == {"SEND_OK"}
+    received = consumer.wait_received(26)
+    expected = [b"%s-%d" % (kind, n) for kind in (b"sync", b"async") for n in range(10)]
+    expected += [b"oneway", *(b"batch-%d" % n for n in range(5))]
+    assert bodies_of(received) == sorted(expected)
+    ids = {message.message_id for message in received if message.body.startswith(b"sync")}
+    assert ids == {one.message_id for one in sent[:10]}
+
+
+@pytest.mark.rule("W5.4", "W6.1")
+def test_an_unknown_topic_comes_about_by_the_first_send(peer, topic_name, group_name):
+    (sent,) = peer.producer("shop").send(Message(topic_name, b"first"))
+    assert sent.status == "SEND_OK"
+    consumer = peer.push_consumer(group_name, topic_name)
+    assert bodies_of(consumer.wait_received(1)) == [b"first"]
+
+
+@pytest.mark.rule("W6.1", "W2.6")
+def test_an_ordered_consumer_gets_each_queue_in_order(peer, orders, group_name):
+    producer = peer.producer("shop")
+    queue = MessageQueue(orders, "broker-a", 2)
+    producer.send(*(Message(orders, b"%03d" % n) for n in range(50)), queue=queue)
+    consumer = peer.push_consumer(group_name, orders, ordered=True)
+    received = consumer.wait_received(50)
+    assert [message.body for message in received] == [b"%03d" % n for n in range(50)]
+
+
+@pytest.mark.rule("W6.1", "W3.3")
+def test_tags_and_sql_select(peer, orders, group_name):
+    tagged = peer.push_consumer(f"{group_name}-tags", orders, tags="red || blue")
+    selected = peer.push_consumer(f"{group_name}-sql", orders, sql="size > 2 AND tone IS NOT NULL")
+    producer = peer.producer("shop")
+    for number, tag in enumerate(("red", "green", "blue", "red")):
+        properties = {"size": str(number)} | ({"tone": "dark"} if number > 1 else {})
+        producer.send(Message(orders, b"%d" % number, tags=tag, properties=properties))
+    assert bodies_of(tagged.wait_received(3)) == [b"0", b"2", b"3"]
+    assert bodies_of(selected.wait_received(1)) == [b"3"]
+
+
+@pytest.mark.rule("W6.1")
+def test_broadcasting_members_get_everything(peer, orders, group_name):
+    members = [peer.push_consumer(group_name, orders, broadcasting=True) for _ in range(2)]
+    peer.producer("shop").send(*(Message(orders, b"%d" % n) for n in range(8)))
+    for member in members:
+        assert bodies_of(member.wait_received(8)) == [b"%d" % n for n in range(8)]
+
+
+@pytest.mark.rule("W5.6", "B5.3")
+def test_failed_messages_come_again_and_end_as_dead_letters(cluster, peer, orders, group_name):
+    consumer = peer.push_consumer(group_name, orders, fail_times=2)
+    peer.producer("shop").send(Message(orders, b"hard", keys=["k"]))
+    (message,) = consumer.wait_received(1)
+    assert message.reconsume_times == 2
+    assert message.topic == orders
+    assert message.queue.topic == f"%RETRY%{group_name}"
+    consumer.behave(fail_times=100)
+    peer.producer("shop").send(Message(orders, b"hopeless"))
+    dead = peer.push_consumer(f"{group_name}-reader", f"%DLQ%{group_name}")
+    (letter,) = dead.wait_received(1, timeout_s=90.0)
+    assert letter.body == b"hopeless"
+
+
+@pytest.mark.rule("W5.6")
+def test_delayed_messages_arrive_late(peer, orders, group_name, rocketmq_version):
+    consumer = peer.push_consumer(group_name, orders)
+    producer = peer.producer("shop")
+    producer.send(Message(orders, b"level", delay_level=3))
+    consumer.wait_received(1)
+    if rocketmq_version >= "5":
+        later = datetime.now(UTC) + timedelta(seconds=3)
+        producer.send(Message(orders, b"timer", deliver_at=later))
+        timed = consumer.wait_received(2)[-1]
+        assert timed.body == b"timer"
+        assert timed.stored_at_ms >= int(later.timestamp() * 1000) // 1000 * 1000
+
+
+@pytest.mark.rule("W5.7")
+def test_transactions_are_committed_rolled_back_and_asked_about(peer, orders, group_name):
+    consumer = peer.push_consumer(group_name, orders)
+    producer = peer.producer(f"{group_name}-tx", transactional=True)
+    producer.send_in_transaction(Message(orders, b"no"), outcome="ROLLBACK")
+    producer.send_in_transaction(Message(orders, b"yes"))
+    producer.send_in_transaction(
+        Message(orders, b"later", keys=["later"]), outcome="UNKNOWN", check_answer="COMMIT"
+    )
+    assert bodies_of(consumer.wait_received(2)) == [b"later", b"yes"]
+    assert producer.checked()[0][0] == "later"
+
+
+@pytest.mark.rule("W6.1")
+def test_a_lite_pull_consumer_polls_and_commits(peer, orders, group_name):
+    peer.producer("shop").send(*(Message(orders, b"%02d" % n) for n in range(20)))
+    consumer = peer.lite_pull(group_name, orders)
+    received = []
+    for _ in range(30):
+        received += consumer.poll(1.0)
+        if len(received) >= 20:
+            break
+    assert bodies_of(received) == [b"%02d" % n for n in range(20)]
+    consumer.commit()
+
+
+@pytest.mark.rule("B8.1", "B9")
+@pytest.mark.parametrize("ordered", [False, True])
+def test_three_members_share_the_queues_and_two_go_on_when_one_is_killed(
+    cluster, orders, group_name, rocketmq_version, ordered
+):
+    peers = [JavaPeer(cluster.nameserver, version=rocketmq_version).start() for _ in range(3)]
+    try:
+        members = [one.push_consumer(group_name, orders, ordered=ordered) for one in peers]
+        for member in members:
+            member.wait_owned(lambda owned: 2 <= count(owned, orders) <= 3)
+        members[0].kill()
+        for member in members[1:]:
+            # Its locks went with its connection: nobody waits a minute for them.
+            member.wait_owned(lambda owned: count(owned, orders) == 4, timeout_s=40.0)
+    finally:
+        for one in peers:
+            one.stop()
+
+
+def count(owned, topic):
+    return sum(queue.topic == topic for queue in owned)
+
+
+@pytest.mark.rule("W5.5", "W2.9")
+def test_offsets_are_kept_shown_and_reset(peer, orders, group_name):
+    consumer = peer.push_consumer(group_name, orders)
+    peer.producer("shop").send(*(Message(orders, b"%d" % n) for n in range(8)))
+    consumer.wait_received(8)
+    consumer.persist()
+    admin = peer.admin()
+    assert sum(admin.committed(group_name, orders).values()) == 8
+    assert sum(high for _, high in admin.topic_offsets(orders).values()) == 8
+    assert [member.client_id for member in admin.members(group_name)] == [consumer.client_id]
+    assert count(admin.owned(group_name, consumer.client_id), orders) == 8
+    consumer.stop()
+    admin.reset(group_name, orders, timestamp_ms=0)
+    again = peer.push_consumer(group_name, orders)
+    assert len(again.wait_received(8)) == 8
+
+
+@pytest.mark.rule("W2.8", "B8.7")
+def test_our_broker_registers_with_javas_name_server(apache, tmp_path, unique_name):
+    listener = listen("127.0.0.1", 0, what="the broker")
+    name = unique_name("broker")
+    plan = BrokerPlan(
+        name=name,
+        host="127.0.0.1",
+        port=listener.getsockname()[1],
+        folder=str(tmp_path),
+        nameservers=(apache.nameserver,),
+        settings=BrokerSettings(name=name),
+        store=StoreOptions(),
+    )
+    plan.listener = listener
+    host = LoopHost(30.0)
+    try:
+        host.start(plan)
+        with BlockingConnection(apache.nameserver) as connection:
+            for _ in range(100):
+                answer = connection.call(route_request(name), 5.0)
+                if answer.code == 0:
+                    break
+        route = decode_route(name, answer.body)
+        assert route.broker(name).master == plan.address
+    finally:
+        host.stop(name)
+        host.close()
+
+
+@pytest.mark.rule("W2.8", "B8.7")
+def test_javas_broker_registers_with_our_name_server(
+    cluster, tmp_path, unique_name, rocketmq_version
+):
+    factory = ServerFactory(rocketmq_version, tmp_path, class_path(rocketmq_version))
+    name = unique_name("broker")
+    port = free_port(also=(-2, 1), avoid=set())
+    process = factory.broker(name, port, cluster.nameserver, {}, benchmark=False)
+    process.start()
+    try:
+        process.wait_for_line("boot success", timeout_s=120.0)
+        eventually(lambda: brokers_of(cluster, "TBW102").get(name) == f"127.0.0.1:{port}")
+    finally:
+        process.kill()
+    eventually(lambda: name not in brokers_of(cluster, "TBW102"))
+
+
+def brokers_of(cluster, topic):
+    with BlockingConnection(cluster.nameserver) as connection:
+        answer = connection.call(route_request(topic), 5.0)
+    return {one.name: one.master for one in decode_route(topic, answer.body).brokers}
+
+
+def eventually(condition, limit_s=30.0):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not become true in time"
+        time.sleep(0.1)
+
+
+@pytest.mark.rule("W5.8")
+def test_java_clients_sign_and_get_in_or_do_not(peer, group_name):
+    accounts = [
+        Account(access_key="root", secret_key="root-secret", admin=True),
+        Account(
+            access_key="shop",
+            secret_key="shop-secret",
+            topics={"orders": "PUB|SUB"},
+            groups={group_name: "SUB"},
+        ),
+    ]
+    with EmbeddedCluster(accounts=accounts) as guarded:
+        guarded.create_topic("orders", queues=2)
+        guarded.create_topic("other", queues=2)
+        with JavaPeer(guarded.nameserver, version=peer.version) as client:
+            keys = {"access_key": "shop", "secret_key": "shop-secret"}
+            consumer = client.push_consumer(group_name, "orders", **keys)
+            client.producer("shop", **keys).send(Message("orders", b"signed"))
+            assert bodies_of(consumer.wait_received(1)) == [b"signed"]
+            wrong = {"access_key": "shop", "secret_key": "wrong"}
+            with pytest.raises(GimbalError, match="signature"):
+                client.producer("thief", **wrong).send(Message("orders", b"no"))
+            with pytest.raises(GimbalError, match="no permission"):
+                client.producer("shop-2", **keys).send(Message("other", b"no"))
+
+
+@pytest.fixture(scope="module")
+def mqadmin(cluster, rocketmq_version, tmp_path_factory):
+    home = tmp_path_factory.mktemp("mqadmin")
+
+    def run(*arguments):
+        command = [
+            *(str(find_java().java), "-Xmx256m", *QUICK_START_FLAGS, f"-Duser.home={home}"),
+            *(f"-Drocketmq.namesrv.addr={cluster.nameserver}", "-cp", class_path(rocketmq_version)),
+            *("org.apache.rocketmq.tools.command.MQAdminStartup", *arguments),
+        ]
+        for _ in range(3):
+            answer = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                env={"ROCKETMQ_HOME": str(home)},
+                check=False,
+            )
+            # The tool's own three seconds may be too short for its start on a busy machine.
+            if "timeout" not in answer.stderr.lower():
+                break
+        return answer.stdout
+
+    return run
+
+
+@pytest.mark.timeout(900)  # each command starts a Java process
+@pytest.mark.rule("W2.9", "W2.8")
+def test_mqadmin_shows_the_cluster_its_topics_and_groups(
+    cluster, peer, mqadmin, orders, group_name
+):
+    consumer = peer.push_consumer(group_name, orders)
+    producer = peer.producer(f"{group_name}-shop")
+    sent = producer.send(*(Message(orders, b"m%d" % n, keys=[f"key{n}"]) for n in range(8)))
+    consumer.wait_received(8)
+    consumer.persist()
+    assert "broker-a" in mqadmin("clusterList")
+    assert orders in mqadmin("topicList")
+    assert '"readQueueNums":4' in mqadmin("topicRoute", "-t", orders)
+    status = [line.split() for line in mqadmin("topicStatus", "-t", orders).splitlines()]
+    assert sum(int(row[3]) for row in status if row and row[0].startswith("broker-")) == 8
+    progress = mqadmin("consumerProgress", "-g", group_name)
+    assert "Consume Diff Total: 0" in progress
+    assert consumer.client_id in mqadmin("consumerConnection", "-g", group_name)
+    shown = mqadmin("producerConnection", "-g", f"{group_name}-shop", "-t", orders)
+    assert producer.client_id in shown
+    assert sent[3].message_id in mqadmin("queryMsgByKey", "-t", orders, "-k", "key3")
+    assert "key1" in mqadmin("queryMsgByUniqueKey", "-t", orders, "-i", sent[1].message_id)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.rule("W2.9")
+def test_mqadmin_changes_topics_groups_and_offsets(cluster, peer, mqadmin, unique_name, group_name):
+    made, broker = unique_name("made"), cluster.brokers[0].address
+    shown = mqadmin("updateTopic", "-b", broker, "-t", made, "-r", "3", "-w", "3")
+    assert f"topicName={made}, readQueueNums=3" in shown
+    assert "SEND_OK" in mqadmin("sendMessage", "-t", made, "-p", "hello")
+    assert "Consume ok" in mqadmin("consumeMessage", "-t", made)
+    mqadmin("updateSubGroup", "-b", broker, "-g", group_name, "-q", "2")
+    assert "retryQueueNums" in mqadmin("getConsumerConfig", "-g", group_name)
+    assert "msgPutTotalTodayNow" in mqadmin("brokerStatus", "-b", broker)
+    consumer = peer.push_consumer(group_name, made)
+    consumer.wait_received(1)
+    consumer.stop()
+    mqadmin("resetOffsetByTime", "-g", group_name, "-t", made, "-s", "0")
+    again = peer.push_consumer(group_name, made)
+    assert len(again.wait_received(1)) == 1
+    again.stop()
+    mqadmin("deleteTopic", "-c", "DefaultCluster", "-t", made)
+    assert made not in mqadmin("topicList")

@@ -1,0 +1,278 @@
+"""The front: real sockets, hostile bytes, limits."""
+
+from __future__ import annotations
+
+import random
+import socket
+import ssl
+import struct
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gimbalmq.broker import EmbeddedCluster
+from gimbalmq.broker.peer import Limits
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.command import Command, encode_command
+from gimbalmq.wire.connection import Connection
+from gimbalmq.wire.headers import pull_request, send_request
+from gimbalmq.wire.record import decode_records
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(limits=Limits(connections_max=50)) as running:
+        running.create_topic("orders", 4)
+        yield running
+
+
+def address_of(cluster):
+    host, _, port = cluster.brokers[0].address.rpartition(":")
+    return host, int(port)
+
+
+def serves(cluster):
+    """Whether the broker still answers somebody else."""
+    with BlockingConnection(cluster.brokers[0].address) as connection:
+        answer = connection.call(
+            Command(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}), 5.0
+        )
+    return answer.code == 0
+
+
+def converse(cluster, data, wait_s=0.2):
+    """Send bytes and return what came back until the broker closed or was silent."""
+    received = b""
+    with socket.create_connection(address_of(cluster), timeout=2.0) as client:
+        client.sendall(data)
+        client.settimeout(wait_s)
+        try:
+            while chunk := client.recv(65536):
+                received += chunk
+        except TimeoutError:
+            return received, False
+        except ConnectionError:
+            pass
+    return received, True
+
+
+@pytest.mark.rule("W1.1")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\xff" * 64,
+        struct.pack(">ii", 1 << 30, 0),
+        struct.pack(">ii", 8, 99) + b"x" * 4,
+        struct.pack(">ii", 20, 2 << 24) + b"x" * 16,
+        struct.pack(">ii", 12, 8) + b"not json",
+        struct.pack(">ii", 12, 1 << 24 | 8) + b"\x00" * 8,
+    ],
+)
+def test_bytes_that_are_no_protocol_cost_only_their_own_connection(cluster, data):
+    _, closed = converse(cluster, data)
+    assert closed
+    assert serves(cluster)
+
+
+@pytest.mark.rule("W1.1", "W1.3")
+def test_binary_headers_are_understood(cluster):
+    request = Command(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}, opaque=7)
+    data, _ = converse(cluster, encode_command(request, binary=True))
+    (answer,) = Connection().receive(data)
+    assert (answer.code, answer.opaque) == (0, 7)
+
+
+@pytest.mark.rule("W2.2")
+def test_frames_that_came_before_bad_bytes_are_still_answered(cluster):
+    good = encode_command(Command(31_337, opaque=5))
+    data, closed = converse(cluster, good + b"\xff" * 16)
+    (answer,) = Connection().receive(data)
+    assert (answer.code, answer.opaque) == (3, 5)
+    assert closed
+
+
+CODES = st.one_of(st.sampled_from(list(RequestCode)), st.integers(-(1 << 31), (1 << 31) - 1))
+NAMES = st.sampled_from(
+    [
+        "topic",
+        "group",
+        "consumerGroup",
+        "producerGroup",
+        "queueId",
+        "queueOffset",
+        "maxMsgNums",
+        "sysFlag",
+        "a",
+        "b",
+        "c",
+        "d",
+        "e",
+        "f",
+        "g",
+        "h",
+        "i",
+        "j",
+        "k",
+        "l",
+        "m",
+        "n",
+        "offset",
+        "commitOffset",
+        "timestamp",
+        "key",
+        "maxNum",
+        "beginTimestamp",
+        "endTimestamp",
+        "delayLevel",
+        "extraInfo",
+        "invisibleTime",
+        "pollTime",
+        "bornTime",
+        "msgId",
+        "perm",
+        "readQueueNums",
+        "writeQueueNums",
+    ]
+)
+VALUES = st.one_of(
+    st.sampled_from(["orders", "billing", "0", "1", "-1", "true", "9" * 30, "%RETRY%billing", ""]),
+    st.text(st.characters(codec="utf-8"), max_size=20),
+)
+BODIES = st.one_of(
+    st.just(b""),
+    st.binary(max_size=60),
+    st.sampled_from([b"{}", b"[]", b"{" * 100, b'{"consumerDataSet":[{}]}', b'{"mqSet":[1]}']),
+)
+
+
+@settings(max_examples=150)
+@given(st.lists(st.tuples(CODES, st.dictionaries(NAMES, VALUES, max_size=8), BODIES), max_size=8))
+def test_no_request_takes_the_broker_down_or_stays_without_an_answer(cluster, requests):
+    held = {RequestCode.POP_MESSAGE, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+    silent = held | {RequestCode.END_TRANSACTION, RequestCode.NOTIFICATION}
+    with BlockingConnection(cluster.brokers[0].address) as connection:
+        for code, fields, body in requests:
+            connection.send(Command(code, dict(fields), body))
+        expected = sum(code not in silent for code, _, _ in requests)
+        for _ in range(expected):
+            connection.receive(5.0)
+    assert serves(cluster)
+
+
+def test_random_bytes_in_quantity_do_no_harm(cluster):
+    chance = random.Random(7)
+    frame = encode_command(Command(34, {"a": "b"}, b"body", 1))
+    for _ in range(30):
+        broken = bytearray(frame * 3)
+        for _ in range(chance.randrange(1, 6)):
+            broken[chance.randrange(len(broken))] = chance.randrange(256)
+        converse(cluster, bytes(broken), wait_s=0.01)
+    assert serves(cluster)
+
+
+def test_a_frame_may_come_byte_by_byte(cluster):
+    frame = encode_command(Command(31_337, opaque=9))
+    with socket.create_connection(address_of(cluster), timeout=5.0) as client:
+        for number in range(len(frame)):
+            client.sendall(frame[number : number + 1])
+        (answer,) = Connection().receive(client.recv(65536))
+    assert answer.opaque == 9
+
+
+@pytest.mark.rule("W6.3", "W5.3")
+def test_a_held_pull_is_answered_over_the_wire(cluster):
+    address = cluster.brokers[0].address
+    queue = MessageQueue("orders", "broker-a", 3)
+    with BlockingConnection(address) as reader, BlockingConnection(address) as writer:
+        reader.send(
+            pull_request(
+                group="g",
+                queue=queue,
+                offset=0,
+                sys_flag=6,
+                expression="*",
+                suspend_timeout_ms=9000,
+            )
+        )
+        assert serves(cluster)
+        writer.call(
+            send_request(group="p", queue=queue, body=b"x", properties="", born_timestamp_ms=1), 5.0
+        )
+        answer = reader.receive(5.0)
+    assert decode_records(answer.body, "b")[0].body == b"x"
+
+
+def test_more_connections_than_allowed_wait_until_others_leave(cluster):
+    clients = [socket.create_connection(address_of(cluster), timeout=2.0) for _ in range(60)]
+    request = encode_command(Command(31_337, opaque=1))
+    try:
+        last = clients[-1]
+        last.sendall(request)
+        last.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            last.recv(1)
+        for client in clients[:-1]:
+            client.close()
+        last.settimeout(10.0)
+        assert last.recv(1)
+    finally:
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.rule("W1.7")
+def test_idle_connections_are_closed():
+    with (
+        EmbeddedCluster(limits=Limits(idle_s=0.5)) as cluster,
+        socket.create_connection(address_of(cluster), timeout=10.0) as client,
+    ):
+        started = time.monotonic()
+        assert client.recv(1) == b""
+        assert time.monotonic() - started >= 0.4
+
+
+@pytest.mark.rule("W1.7")
+def test_tls_and_plain_text_share_a_port(tls_files):
+    certificate, key = tls_files
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    trusting = ssl.create_default_context(cafile=certificate)
+    trusting.check_hostname = False
+    with EmbeddedCluster(tls=context) as cluster:
+        request = encode_command(Command(31_337, opaque=4))
+        with (
+            socket.create_connection(address_of(cluster), timeout=5.0) as plain,
+            trusting.wrap_socket(plain) as client,
+        ):
+            client.sendall(request)
+            (answer,) = Connection().receive(client.recv(65536))
+        assert answer.opaque == 4
+        data, _ = converse(cluster, request)
+        assert Connection().receive(data)[0].opaque == 4
+
+
+@pytest.fixture(scope="module")
+def tls_files(tmp_path_factory):
+    """A certificate for one run; made by the openssl program, which every Linux has."""
+    import shutil
+    import subprocess
+
+    program = shutil.which("openssl")
+    assert program, "the openssl program is needed to make a certificate for this test"
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *(program, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key
