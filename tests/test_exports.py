@@ -15,7 +15,7 @@ import gimbalmq
 PROMISED = {
     "Admin", "Commit", "DeadLetter", "FaultTolerance", "LitePullConsumer", "Message",
     "MessageQueue", "Producer", "PullConsumer", "PullResult", "PushConsumer", "QueueOffsets",
-    "ReceivedMessage", "RetryLater", "Rollback", "SendResult", "Suspend", "aio", "balance",
+    "ReceivedMessage", "RetryLater", "Rollback", "SendResult", "SendStatus", "Suspend", "aio", "balance",
     "broker", "errors", "spark", "testing",
 }  # fmt: skip
 #: Those that this release has; more of the promised ones may be there already.

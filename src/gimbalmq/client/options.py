@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.flows.offset import StartFrom, StartPolicy
+from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.transport.address import local_ip
 from gimbalmq.wire.subscription import SubscriptionData, parse_tags, sql_subscription
 
 __all__ = [
+    "PushTuning",
     "Start",
     "between",
+    "check_options",
+    "instance_settings",
     "offset_folder",
     "positive",
     "start_from",
@@ -22,6 +28,36 @@ __all__ = [
 
 #: Where a group starts in a queue that it has not read yet.
 Start = Literal["last", "first"] | datetime
+
+
+class PushTuning(TypedDict, total=False):
+    """Timers and thresholds of a push consumer, by Java's names; see `ConsumerSettings`."""
+
+    persist_consumer_offset_interval_s: float
+    poll_name_server_interval_s: float
+    heartbeat_broker_interval_s: float
+    pull_batch_size: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    consume_concurrently_max_span: int
+    max_reconsume_times: int
+    suspend_current_queue_time_s: float
+    lock_renew_s: float
+    lock_trust_s: float
+    take_over_grace_s: float
+    take_over_foreign_grace_s: float | None
+    local_offset_store_dir: str | Path | None
+    release_drain_s: float
+
+
+def check_options(given: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse options that do not exist, and say which one may have been meant."""
+    names = sorted(known)
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(names)
+            raise ConfigurationError(f"there is no option '{name}': {hint}")
 
 
 def between(name: str, value: int, lowest: int, highest: int) -> int:
@@ -36,6 +72,17 @@ def positive(name: str, value: float) -> float:
     if value <= 0:
         raise ConfigurationError(f"{name} is {value}: give seconds above 0")
     return value
+
+
+def instance_settings(options: Mapping[str, Any]) -> InstanceSettings:
+    """The timers of the shared instance, from the options of one of its users."""
+    return InstanceSettings(
+        **{
+            name: positive(name, options[name])
+            for name in ("poll_name_server_interval_s", "heartbeat_broker_interval_s")
+            if name in options
+        }
+    )
 
 
 def start_from(value: object) -> StartFrom:

@@ -6,14 +6,16 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from gimbalmq.client.membership import Membership, RebalanceCallback
 from gimbalmq.client.options import (
+    PushTuning,
     Start,
     between,
+    check_options,
+    instance_settings,
     offset_folder,
     positive,
     subscription,
@@ -30,7 +32,6 @@ from gimbalmq.core.flow_control import FlowLimits
 from gimbalmq.errors import ConfigurationError, StateError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
-from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
 from gimbalmq.runtime.offsets import BrokerOffsets, LocalOffsets, OffsetKeeper
 from gimbalmq.runtime.workers import WorkerPool
@@ -106,76 +107,43 @@ class PushConsumer:
         workers: int = 20,
         rebalance_interval_s: float = 20.0,
         pull_idle_limit_s: float = 120.0,
-        persist_consumer_offset_interval_s: float = 5.0,
-        poll_name_server_interval_s: float = 30.0,
-        heartbeat_broker_interval_s: float = 30.0,
-        pull_batch_size: int = 32,
-        pull_threshold_for_queue: int = 1000,
-        pull_threshold_size_for_queue: int = 100,
-        consume_concurrently_max_span: int = 2000,
-        max_reconsume_times: int = -1,
-        suspend_current_queue_time_s: float = 1.0,
-        lock_renew_s: float = 1.0,
-        lock_trust_s: float = 3.0,
-        take_over_grace_s: float = 4.0,
-        take_over_foreign_grace_s: float | None = None,
-        local_offset_store_dir: str | Path | None = None,
-        release_drain_s: float = 10.0,
+        **tuning: Unpack[PushTuning],
     ) -> None:
+        check_options(tuning, PushTuning.__annotations__)
         self.group = check_group(group)
-        nameservers = parse_nameservers(nameserver)
         self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
         self._start = read_start(start_from)
         self.client_id = wire_client_id(client_id, self._strategy.name)
         self._workers = between("workers", workers, 1, 1000)
+        attempts = tuning.get("max_reconsume_times", -1)
         self._settings = ConsumerSettings(
             group=self.group,
             client_id=self.client_id,
-            rebalance_interval_s=positive("rebalance_interval_s", rebalance_interval_s),
-            pull_idle_limit_s=positive("pull_idle_limit_s", pull_idle_limit_s),
-            persist_consumer_offset_interval_s=positive(
-                "persist_consumer_offset_interval_s", persist_consumer_offset_interval_s
-            ),
-            release_drain_s=release_drain_s,
             ordered=ordered,
             lease=lease,
             broadcasting=broadcasting,
-            lock_renew_s=positive("lock_renew_s", lock_renew_s),
-            lock_trust_s=positive("lock_trust_s", lock_trust_s),
-            take_over_grace_s=positive("take_over_grace_s", take_over_grace_s),
-            take_over_foreign_grace_s=take_over_foreign_grace_s,
-            suspend_current_queue_s=positive(
-                "suspend_current_queue_time_s", suspend_current_queue_time_s
-            ),
-            ordered_reconsume_max=None if max_reconsume_times < 0 else max_reconsume_times,
-            limits=FlowLimits(
-                between("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535),
-                between("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1024),
-                between("consume_concurrently_max_span", consume_concurrently_max_span, 1, 65535),
-            ),
+            rebalance_interval_s=positive("rebalance_interval_s", rebalance_interval_s),
+            pull_idle_limit_s=positive("pull_idle_limit_s", pull_idle_limit_s),
+            ordered_reconsume_max=None if attempts < 0 else attempts,
+            **_timers(tuning),
         )
         self._pulls = PullSettings(
-            pull_batch_size=between("pull_batch_size", pull_batch_size, 1, 1024),
-            max_reconsume_times=16 if max_reconsume_times < 0 else max_reconsume_times,
+            pull_batch_size=between("pull_batch_size", tuning.get("pull_batch_size", 32), 1, 1024),
+            max_reconsume_times=16 if attempts < 0 else attempts,
         )
         self._listener_settings = ListenerSettings(
             batch_size=between("batch_size", batch_size, 1, 1024),
             auto_commit=auto_commit,
-            suspend_current_queue_s=suspend_current_queue_time_s,
+            suspend_current_queue_s=self._settings.suspend_current_queue_s,
         )
         _check_modes(self._settings, auto_commit=auto_commit)
-        self._offset_folder = offset_folder(local_offset_store_dir, client_id, self.group)
-        instance_settings = InstanceSettings(
-            poll_name_server_interval_s=positive(
-                "poll_name_server_interval_s", poll_name_server_interval_s
-            ),
-            heartbeat_broker_interval_s=positive(
-                "heartbeat_broker_interval_s", heartbeat_broker_interval_s
-            ),
-        )
+        folder = tuning.get("local_offset_store_dir")
+        self._offset_folder = offset_folder(folder, client_id, self.group)
         self._expressions: dict[str, tuple[str, str | None]] = {}
         self._listeners: dict[str, Listener] = {}
-        self._membership = Membership(self.group, self.client_id, nameservers, instance_settings)
+        self._membership = Membership(
+            self.group, self.client_id, parse_nameservers(nameserver), instance_settings(tuning)
+        )
         self._pool: WorkerPool | None = None
         self._local: LocalOffsets | None = None
 
@@ -355,6 +323,34 @@ class PushConsumer:
         """Go on pulling from some queues, or all."""
         event = Resumed(None if queues is None else frozenset(queues))
         self._membership.ask(lambda host: host.dispatch(event))
+
+
+def _timers(tuning: PushTuning) -> dict[str, Any]:
+    """Those of the options that the machine takes, by its names for them."""
+    times: dict[str, Any] = {
+        name: positive(name, tuning[name])
+        for name in ("persist_consumer_offset_interval_s", "lock_renew_s", "lock_trust_s",
+                     "take_over_grace_s")
+        if name in tuning
+    }  # fmt: skip
+    for name in ("take_over_foreign_grace_s", "release_drain_s"):
+        if name in tuning:
+            times[name] = tuning[name]
+    if "suspend_current_queue_time_s" in tuning:
+        pause_s = tuning["suspend_current_queue_time_s"]
+        times["suspend_current_queue_s"] = positive("suspend_current_queue_time_s", pause_s)
+    bounds = {
+        "pull_threshold_for_queue": 65535,
+        "pull_threshold_size_for_queue": 1024,
+        "consume_concurrently_max_span": 65535,
+    }
+    given: dict[str, Any] = dict(tuning)
+    limits = {
+        name: between(name, given[name], 1, highest)
+        for name, highest in bounds.items()
+        if name in given
+    }
+    return {**times, "limits": FlowLimits(**limits)}
 
 
 def _check_modes(settings: ConsumerSettings, *, auto_commit: bool) -> None:

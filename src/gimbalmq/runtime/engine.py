@@ -10,6 +10,7 @@ with each failure in a row, so a broker that accepts and closes at once is not s
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import heapq
 import itertools
@@ -80,7 +81,9 @@ class Engine:
 
     def stop(self) -> None:
         """End the thread and close every connection; waits unless called by the thread itself."""
-        self.post(self._stop_here)
+        # The thread may end between taking the order and being woken for it.
+        with contextlib.suppress(StateError):
+            self.post(self._stop_here)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
