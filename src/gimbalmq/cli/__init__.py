@@ -1,0 +1,1 @@
+"""The command line. `main` is the entry point, `root` the command tree, the rest its branches."""

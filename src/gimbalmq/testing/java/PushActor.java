@@ -1,0 +1,132 @@
+package gimbalmq.peer;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** A push consumer, concurrent or ordered, that reports every message it is given. */
+final class PushActor implements Actor {
+    private final String name;
+    private final DefaultMQPushConsumer consumer;
+    private final AtomicLong count = new AtomicLong();
+    private final String report;
+    private volatile int failTimes;
+    private volatile long sleepMs;
+
+    PushActor(String name, Args args) throws Exception {
+        this.name = name;
+        report = args.text("report", "full");
+        failTimes = args.count("fail_times", 0);
+        sleepMs = args.number("sleep_ms", 0);
+        consumer = new DefaultMQPushConsumer(
+            args.text("group"), Clients.credentials(args), Clients.allocation(args));
+        Clients.configure(consumer, args);
+        if (args.flag("broadcasting")) {
+            // The enum lives in another package in each version; its own class finds the constant.
+            consumer.setMessageModel(
+                Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), "BROADCASTING"));
+        }
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(
+            args.text("consume_from", "CONSUME_FROM_FIRST_OFFSET")));
+        if (args.has("consume_timestamp")) {
+            consumer.setConsumeTimestamp(args.text("consume_timestamp"));
+        }
+        consumer.setConsumeMessageBatchMaxSize(args.count("batch_size", 1));
+        consumer.setPullBatchSize(args.count("pull_batch_size", 32));
+        consumer.setConsumeThreadMax(args.count("workers", 4));
+        consumer.setConsumeThreadMin(args.count("workers", 4));
+        consumer.setMaxReconsumeTimes(args.count("max_reconsume_times", -1));
+        consumer.setSuspendCurrentQueueTimeMillis(args.number("suspend_ms", 1000));
+        subscribe(args);
+        if (args.flag("ordered")) {
+            consumer.registerMessageListener((MessageListenerOrderly) this::ordered);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) this::concurrent);
+        }
+        consumer.start();
+    }
+
+    @Override
+    public Object handle(String op, Args args) throws Exception {
+        switch (op) {
+            case "describe":
+                return Json.map("client_id", consumer.buildMQClientId());
+            case "owned":
+                return Args.from(
+                    consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet());
+            case "count":
+                return count.get();
+            case "behave":
+                failTimes = args.count("fail_times", failTimes);
+                sleepMs = args.number("sleep_ms", sleepMs);
+                return null;
+            case "subscribe":
+                subscribe(args);
+                return null;
+            case "unsubscribe":
+                consumer.unsubscribe(args.text("topic"));
+                return null;
+            case "suspend":
+                consumer.suspend();
+                return null;
+            case "resume":
+                consumer.resume();
+                return null;
+            case "persist":
+                consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+                return null;
+            default:
+                throw Actor.unknown(op);
+        }
+    }
+
+    @Override
+    public void close() {
+        consumer.shutdown();
+    }
+
+    private void subscribe(Args args) throws Exception {
+        if (args.has("sql")) {
+            consumer.subscribe(args.text("topic"), MessageSelector.bySql(args.text("sql")));
+        } else {
+            consumer.subscribe(args.text("topic"), args.text("tags", "*"));
+        }
+    }
+
+    private ConsumeConcurrentlyStatus concurrent(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
+        return consumed(messages, context.getMessageQueue())
+            ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+            : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+    }
+
+    private ConsumeOrderlyStatus ordered(List<MessageExt> messages, ConsumeOrderlyContext context) {
+        return consumed(messages, context.getMessageQueue())
+            ? ConsumeOrderlyStatus.SUCCESS
+            : ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
+    }
+
+    private boolean consumed(List<MessageExt> messages, MessageQueue queue) {
+        boolean accepted = messages.stream().noneMatch(message -> message.getReconsumeTimes() < failTimes);
+        count.addAndGet(messages.size());
+        if (!"count".equals(report)) {
+            List<Object> records = new ArrayList<>();
+            messages.forEach(message -> records.add(Records.received(message, queue, "brief".equals(report))));
+            Peer.emit(Json.map("event", "received", "actor", name, "accepted", accepted, "messages", records));
+        }
+        if (sleepMs > 0) {
+            Peer.pause(sleepMs);
+        }
+        return accepted;
+    }
+}

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from gimbalmq.cli import root as root_module
+from gimbalmq.cli.main import main
+from gimbalmq.errors import EngineError
+
+
+def _code(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    code = caught.value.code
+    assert isinstance(code, int)
+    return code
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Adds a command `try` that does what the test says."""
+
+    def add(body) -> None:
+        monkeypatch.setattr(
+            sys.modules[__name__], "_try", click.command("try")(body), raising=False
+        )
+        branch = root_module._Branch(__name__, "_try", "Only here.")
+        monkeypatch.setitem(root_module._BRANCHES, "try", branch)
+
+    return add
+
+
+def test_help_lists_the_commands_and_is_fine(capsys):
+    assert _code("--help") == 0
+    assert {"cluster", "balance"} <= set(capsys.readouterr().out.split())
+
+
+def test_help_imports_no_command():
+    program = (
+        "import sys\nfrom gimbalmq.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'rich', 'gimbalmq.cli.cluster', 'gimbalmq.cli.balance', 'subprocess'}\n"
+        "sys.exit(str(sorted(heavy & set(sys.modules))) if heavy & set(sys.modules) else 0)\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["cluster", "up", "--brokers", "x"], ["cluster"]])
+def test_wrong_use_is_two(arguments, capsys):
+    assert _code(*arguments) == 2
+
+
+def test_an_error_of_ours_is_one_clear_line_and_two(command, capsys):
+    def fail() -> None:
+        raise EngineError("no Java: install it")
+
+    command(fail)
+    assert _code("try") == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "gimbalmq: no Java: install it\n")
+
+
+def test_a_finding_is_one(command):
+    command(lambda: click.get_current_context().exit(1))
+    assert _code("try") == 1
+
+
+def test_a_command_that_ends_is_zero(command):
+    command(lambda: None)
+    assert _code("try") == 0
+
+
+def test_a_refusal_by_click_is_two(command, capsys):
+    def fail() -> None:
+        raise click.ClickException("that does not work")
+
+    command(fail)
+    assert _code("try") == 2
+    assert "that does not work" in capsys.readouterr().err
+
+
+def test_a_bug_of_ours_shows_where_and_is_two(command, capsys):
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    command(fail)
+    assert _code("try") == 2
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_the_code_that_shells_expect(command):
+    def fail() -> None:
+        raise KeyboardInterrupt
+
+    command(fail)
+    assert _code("try") == 130
+
+
+def test_a_missing_extra_names_the_command_that_installs_it(command, capsys):
+    def fail() -> None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
+
+    command(fail)
+    assert _code("try") == 2
+    assert 'pip install "gimbalmq[spark]"' in capsys.readouterr().err
+
+
+def test_without_click_the_command_line_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "click", None)
+    assert _code("--help") == 2
+    assert 'pip install "gimbalmq[cli]"' in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys):
+    assert _code("--version") == 0
+    assert capsys.readouterr().out.startswith("gimbalmq ")
