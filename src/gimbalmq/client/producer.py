@@ -1,41 +1,57 @@
-"""Sending messages from the calling thread.
+"""The producer: its options, its life, and the ways to send.
 
 A sync send writes, waits and reads on the thread that calls it: handing it to another thread
-would cost more than the send. The instance behind it keeps routes fresh and registers the
-producer with the brokers.
+would cost more than the send. The instance behind it keeps routes fresh, registers the producer
+with the brokers, and carries the sends that nobody waits for.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
+import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Final, Literal, Self, TypeVar
 
-from gimbalmq.client.shared import SharedInstance, share, wire_client_id
+import msgspec
+
+from gimbalmq.client.batching import Batching
+from gimbalmq.client.selectors import QueueSelector
+from gimbalmq.client.sender import Sender, SenderSettings
+from gimbalmq.client.shared import share, wire_client_id
+from gimbalmq.client.transaction import CheckAnswer, CheckWorker, Transaction, not_ended
+from gimbalmq.core.fault import BrokerHealth, FaultTolerance
 from gimbalmq.core.identity import FALLBACK_STRATEGY
-from gimbalmq.core.selection import RoundRobin, queue_by_key
-from gimbalmq.errors import ConfigurationError, StateError, TopicNotFoundError
-from gimbalmq.flows.outgoing import Outgoing, SendSettings, prepare
-from gimbalmq.flows.route import fetch_publish_route
-from gimbalmq.flows.send import Attempt, send
-from gimbalmq.model.message import Message, SendResult
+from gimbalmq.errors import ConfigurationError, GimbalError, SendError, StateError, TransportError
+from gimbalmq.flows.outgoing import SendSettings
+from gimbalmq.flows.send import RETRY_CODES, SendPolicy
+from gimbalmq.flows.transaction import (
+    HALF_FLAG,
+    HalfMessage,
+    Outcome,
+    check_transactional,
+    end_transaction,
+    half_properties,
+    half_stored,
+)
+from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.instance import InstanceSettings
-from gimbalmq.transport.address import local_ip, parse_nameservers
-from gimbalmq.wire.headers import send_request
-from gimbalmq.wire.ids import UniqueIds, month_start_ms
-from gimbalmq.wire.names import check_group
+from gimbalmq.transport.address import parse_nameservers
+from gimbalmq.wire.codes import CompressionType
+from gimbalmq.wire.compression import compress
+from gimbalmq.wire.names import TEMPLATE_TOPIC, check_group, with_namespace
+from gimbalmq.wire.trace import TRACE_TOPIC
 
 __all__ = ["Producer", "QueueSelector"]
 
-#: Picks one of the queues for a message.
-QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+_log = logging.getLogger("gimbalmq.producer")
+
+_T = TypeVar("_T")
+
+#: Java's name for "the user did not choose one".
+_DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 
 
 class Producer:
@@ -52,11 +68,30 @@ class Producer:
         group: The producer group, a name for producers of one kind.
         nameserver: `host:port`, several separated by `;`; None reads `NAMESRV_ADDR`.
         timeout_s: For one send, all attempts together.
-        retries: How many more brokers to try after a failure.
+        retries: How many more brokers to try after a failure of a sync send.
+        fault_tolerance: Keep away from slow and failing brokers for a while: True, or a
+            `FaultTolerance` with other rules and times.
         client_id: A name for this client; producers and consumers with equal names in one
             process share their connections. None makes a unique one.
-        max_message_size, compress_msg_body_over_howmuch, default_topic_queue_nums: As in Java.
-        poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
+        namespace: A prefix for topics and group that is added and taken off again.
+        check: Answers a broker that asks what became of a transaction: gets the message and
+            returns True (commit), False (roll back) or None (not known yet). Runs on a thread of
+            its own.
+        batching: Let single sends gather into wire batches: True, or a `Batching`.
+        retry_times_when_send_async_failed: As `retries`, for `send_async`, which tries again
+            after network failures only.
+        retry_another_broker_when_not_store_ok: Whether "stored, but not yet on disk or on a
+            slave" is a reason to try another broker.
+        retry_response_codes: Refusals to try again after, besides Java's own set.
+        send_msg_max_timeout_per_request_s: Limit of one attempt, except the last.
+        back_pressure_for_async_send_num, back_pressure_for_async_send_size: How many messages and
+            bytes may be in flight before `send_async` waits.
+        compress_type, compress_level: How bodies from `compress_msg_body_over_howmuch` bytes on
+            are compressed; LZ4 and ZSTD need the extra `compression`.
+        enable_trace, trace_topic: Write message traces as Java's clients do.
+        create_topic_key, default_topic_queue_nums: The template of topics that do not exist yet,
+            and how many queues to ask for.
+        max_message_size, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
     """
 
     def __init__(
@@ -66,57 +101,116 @@ class Producer:
         nameserver: str | None = None,
         timeout_s: float = 3.0,
         retries: int = 2,
+        fault_tolerance: bool | FaultTolerance = False,
         client_id: str | None = None,
+        namespace: str | None = None,
+        check: CheckAnswer | None = None,
+        batching: bool | Batching = False,
+        retry_times_when_send_async_failed: int = 2,
+        retry_another_broker_when_not_store_ok: bool = False,
+        retry_response_codes: Iterable[int] = (),
+        send_msg_max_timeout_per_request_s: float | None = None,
+        back_pressure_for_async_send_num: int = 1024,
+        back_pressure_for_async_send_size: int = 100 << 20,
         max_message_size: int = 4 << 20,
         compress_msg_body_over_howmuch: int = 4096,
+        compress_type: Literal["ZLIB", "LZ4", "ZSTD"] = "ZLIB",
+        compress_level: int = 5,
+        enable_trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        create_topic_key: str = TEMPLATE_TOPIC,
         default_topic_queue_nums: int = 4,
         poll_name_server_interval_s: float = 30.0,
         heartbeat_broker_interval_s: float = 30.0,
     ) -> None:
-        self.group = check_group(group)
-        if timeout_s <= 0:
-            raise ConfigurationError(f"timeout_s is {timeout_s}: give seconds above 0")
-        if retries < 0:
-            raise ConfigurationError(f"retries is {retries}: give 0 or more")
-        self._nameservers = parse_nameservers(nameserver)
-        self._timeout_s = timeout_s
-        self._attempts_max = 1 + retries
-        self._settings = SendSettings(
-            max_message_size=max_message_size,
-            compress_msg_body_over_howmuch=compress_msg_body_over_howmuch,
-            default_topic_queue_nums=default_topic_queue_nums,
+        self.group = _own_group(group)
+        sync_policy, async_policy = _policies(
+            retries,
+            retry_times_when_send_async_failed,
+            retry_response_codes,
+            SendPolicy(
+                retry_not_store_ok=retry_another_broker_when_not_store_ok,
+                request_timeout_s=send_msg_max_timeout_per_request_s,
+            ),
         )
+        self._settings = SenderSettings(
+            group=group,
+            namespace=namespace or None,
+            timeout_s=timeout_s,
+            limits=SendSettings(
+                max_message_size=max_message_size,
+                compress_msg_body_over_howmuch=compress_msg_body_over_howmuch,
+                compress_type=_compression(compress_type),
+                compress_level=compress_level,
+                default_topic_queue_nums=default_topic_queue_nums,
+                create_topic_key=create_topic_key,
+            ),
+            sync_policy=sync_policy,
+            async_policy=async_policy,
+            tolerance=_option(fault_tolerance, FaultTolerance),
+            in_flight_max=back_pressure_for_async_send_num,
+            in_flight_bytes_max=back_pressure_for_async_send_size,
+            batching=_option(batching, Batching),
+            trace_topic=trace_topic if enable_trace else None,
+        )
+        self._check = check
+        self._nameservers = parse_nameservers(nameserver)
         self._instance_settings = InstanceSettings(
             poll_name_server_interval_s=poll_name_server_interval_s,
             heartbeat_broker_interval_s=heartbeat_broker_interval_s,
         )
         # A producer needs no strategy; the default lets it share a consumer's instance.
         self.client_id = wire_client_id(client_id, FALLBACK_STRATEGY)
-        self._shared: SharedInstance | None = None
-        self._routes: dict[str, tuple[TopicRoute, tuple[MessageQueue, ...]]] = {}
-        self._ids = UniqueIds(local_ip(), os.getpid(), secrets.randbits(32))
-        self._month_started_ms = month_start_ms(datetime.now(UTC).astimezone())
-        self._ring = threading.local()
+        self._sender: Sender | None = None
+        self._checks: CheckWorker | None = None
 
     # ---- life --------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Start; needed unless the producer is used as a context manager."""
-        if self._shared is not None:
+        if self._sender is not None:
             raise StateError(f"producer of group '{self.group}' is already started")
         shared = share(self.client_id, self._nameservers, self._instance_settings)
-        self._shared = shared
-        shared.run(lambda: shared.instance.add_producer(self.group))
+        sender = Sender(shared, self._settings)
+        checks = None
+        if self._check is not None:
+            checks = CheckWorker(self.group, self._check, self._answer_check)
+        try:
+            shared.run(
+                lambda: shared.instance.add_producer(
+                    sender.wire_group, None if checks is None else checks.ask
+                )
+            )
+        except BaseException:
+            shared.release()
+            raise
+        shared.run(sender.publishing.start_detector)
+        if checks is not None:
+            checks.start()
+        self._sender, self._checks = sender, checks
         return self
 
     def stop(self) -> None:
-        """Tell the brokers and let go of the connections; safe to call again."""
-        shared, self._shared = self._shared, None
-        if shared is None:
+        """Wait for what is in flight, tell the brokers, let go of the connections.
+
+        Waits for results no longer than a send may take. Safe to call again.
+        """
+        sender, self._sender = self._sender, None
+        checks, self._checks = self._checks, None
+        if sender is None:
             return
+        shared, timeout_s = sender.shared, self._settings.timeout_s
+        if checks is not None:
+            checks.stop(timeout_s)
+        sender.flush(timeout_s)
+        if sender.trace is not None:
+            sender.trace.flush(timeout_s)
+            sender.pipeline.wait_empty(timeout_s)
+        sender.pipeline.close()
         gone = threading.Event()
-        shared.post(lambda: shared.instance.remove_producer(self.group, gone.set))
-        gone.wait(self._timeout_s)
+        shared.post(sender.publishing.stop_detector)
+        shared.post(lambda: shared.instance.remove_producer(sender.wire_group, gone.set))
+        gone.wait(timeout_s)
         shared.release()
 
     def __enter__(self) -> Self:
@@ -153,115 +247,225 @@ class Producer:
             SendError: no broker stored it; says what was tried on which broker.
             TopicNotFoundError: the topic does not exist and is not created by brokers.
         """
-        shared = self._running()
-        now_ms = time.time_ns() // 1_000_000
-        outgoing = prepare(message, self._ids.next(now_ms, self._month_started_ms), self._settings)
-        route, queues = self._publish_queues(message.topic)
-        chosen = self._chosen(message, queues, queue, selector)
-        ring = self._round_robin()
-
-        def next_attempt(failed_broker: str | None) -> Attempt:
-            target = chosen or ring.next(queues, avoid_broker=failed_broker)
-            return self._attempt(route, target, outgoing, now_ms)
-
-        return shared.inline(
-            send(
-                next_attempt,
-                message_id=outgoing.message_id,
-                attempts_max=self._attempts_max if chosen is None else 1,
-                timeout_s=self._timeout_s if timeout_s is None else timeout_s,
-            )
+        sender = self._sender or self._not_running()
+        return sender.send(
+            message, queue, selector, self._settings.timeout_s if timeout_s is None else timeout_s
         )
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> Future[SendResult]:
+        """Send a message and return at once with a future of the result.
+
+        Waits while too much is in flight (`back_pressure_for_async_send_num`, `_size`), for at
+        most the time limit, and for the route of a topic that was not sent to before. Network
+        failures are tried again on another broker, at a queue of that broker; with `queue`,
+        `selector` or a sharding key, at the same queue.
+
+            futures = [producer.send_async(message) for message in messages]
+            producer.flush()
+
+        Callbacks added to the future run on the client's own thread: keep them short.
+
+        Raises:
+            SendError: there was no room in time.
+            ConfigurationError: the message cannot be sent.
+        """
+        sender = self._sender or self._not_running()
+        return sender.send_async(
+            message, queue, selector, self._settings.timeout_s if timeout_s is None else timeout_s
+        )
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Write a message to the connection and wait for nothing: it may get lost.
+
+        Raises:
+            SendError: there is no connection to the broker, so it was not written.
+        """
+        (self._sender or self._not_running()).send_oneway(message, queue, selector)
+
+    def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> tuple[SendResult, ...]:
+        """Send messages of one topic together; returns one result per wire batch.
+
+        They go to one queue and keep their order. More than `max_message_size` bytes are cut into
+        several wire batches, which may go to different queues unless `queue`, `selector` or one
+        common sharding key says otherwise. In a result the ids of all messages are joined by
+        commas, as in Java; `queue_offset` is that of the first.
+
+        Raises:
+            SendError: a batch was not stored; says how many before it were.
+            ConfigurationError: the topics differ, or a message has a delay.
+        """
+        sender = self._sender or self._not_running()
+        listed: Sequence[Message] = (
+            messages if isinstance(messages, list | tuple) else tuple(messages)
+        )
+        return sender.send_batch(
+            listed, queue, selector, self._settings.timeout_s if timeout_s is None else timeout_s
+        )
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every message sent so far with `send_async` has its result.
+
+        Raises:
+            TransportError: that took longer than `timeout_s`.
+        """
+        sender = self._sender or self._not_running()
+        if not sender.flush(timeout_s):
+            messages, size = sender.pipeline.in_flight
+            raise TransportError(
+                f"{messages} messages with {size} bytes still have no result after {timeout_s} s"
+            )
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages of a topic are sent to, in the order of the round robin."""
-        return self._publish_queues(topic)[1]
+        sender = self._sender or self._not_running()
+        info = sender.publishing.info(with_namespace(self._settings.namespace, topic))
+        return sender.user_queues(info, topic)
 
-    def _running(self) -> SharedInstance:
-        if self._shared is None:
-            raise StateError(
-                f"producer of group '{self.group}' is not running: use it in a with statement, "
-                "or call start() first"
-            )
-        return self._shared
+    def brokers(self) -> dict[str, BrokerHealth]:
+        """What fault tolerance knows of each broker; empty while it is off."""
+        return (self._sender or self._not_running()).publishing.health()
 
-    def _round_robin(self) -> RoundRobin:
-        ring: RoundRobin | None = getattr(self._ring, "robin", None)
-        if ring is None:
-            ring = self._ring.robin = RoundRobin(secrets.randbits(32))
-        return ring
+    def _not_running(self) -> Sender:
+        raise StateError(
+            f"producer of group '{self.group}' is not running: use it in a with statement, or call "
+            "start() first"
+        )
+
+    # ---- transactions ------------------------------------------------------------------------
+
+    def transaction(self, message: Message, *, timeout_s: float | None = None) -> Transaction:
+        """A transaction around the with statement's body.
+
+        The message is stored but not delivered before the body runs; it is committed after it and
+        rolled back when the body raises. When this process dies in between, the broker asks a
+        producer of the group, whose `check` answers.
+
+            with producer.transaction(Message("orders", b"...")) as transaction:
+                database.save(order, transaction.message_id)
+
+        Raises (when entered):
+            SendError: the broker did not store the message safely; the body does not run.
+
+        Raises (when left):
+            SendError: the broker did not confirm the outcome and there is no `check`.
+        """
+        sender = self._sender or self._not_running()
+        check_transactional(message)
+        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        wire_topic = with_namespace(self._settings.namespace, message.topic)
+
+        def store_half() -> tuple[SendResult, HalfMessage]:
+            extra = half_properties(sender.wire_group)
+            result = sender.send_half(message, extra, HALF_FLAG, limit_s)
+            half = msgspec.structs.replace(half_stored(result), topic=wire_topic)
+            if result.status is not SendStatus.SEND_OK:
+                end(half, Outcome.ROLLBACK, f"stored with {result.status.name} only")
+                raise SendError(
+                    f"transaction {result.message_id} for topic '{message.topic}' was rolled back: "
+                    f"broker '{half.broker}' stored it with {result.status.name} only"
+                )
+            return result, half
+
+        def end(half: HalfMessage, outcome: Outcome, remark: str | None) -> None:
+            address = sender.publishing.info(wire_topic).masters.get(half.broker, "")
+            try:
+                self._end(sender, address, half, outcome, remark, limit_s)
+            except SendError as error:
+                if self._check is None:
+                    raise
+                _log.warning("%s", error)
+            if sender.trace is not None:
+                sender.trace.ended(address, half, outcome, message.tags, message.keys)
+
+        return Transaction(store_half, end)
 
     @staticmethod
-    def _chosen(
-        message: Message,
-        queues: tuple[MessageQueue, ...],
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-    ) -> MessageQueue | None:
-        if queue is not None and selector is not None:
-            raise ConfigurationError("send takes a queue or a selector, not both")
-        if selector is not None:
-            queue = selector(queues, message)
-        if queue is not None:
-            if queue not in queues:
-                raise ConfigurationError(
-                    f"queue {queue.path} is not one of the {len(queues)} queues of topic "
-                    f"'{message.topic}'"
+    def _end(
+        sender: Sender,
+        address: str,
+        half: HalfMessage,
+        outcome: Outcome,
+        remark: str | None,
+        timeout_s: float,
+    ) -> None:
+        try:
+            if not address:
+                raise TransportError(f"broker '{half.broker}' has no master now")
+            sender.shared.inline(
+                end_transaction(
+                    address,
+                    sender.wire_group,
+                    half,
+                    outcome,
+                    remark=remark,
+                    timeout_s=timeout_s,
                 )
-            return queue
-        if message.sharding_key is not None:
-            return queue_by_key(queues, message.sharding_key)
-        return None
-
-    def _attempt(
-        self, route: TopicRoute, queue: MessageQueue, outgoing: Outgoing, born_ms: int
-    ) -> Attempt:
-        brokers = route.broker(queue.broker)
-        # An order configuration may name a broker that is gone.
-        if brokers is None or brokers.master is None:
-            raise TopicNotFoundError(
-                f"broker '{queue.broker}' of {queue.path} has no master in the route", code=17
             )
-        request = send_request(
-            group=self.group,
-            queue=queue,
-            body=outgoing.body,
-            properties=outgoing.properties,
-            born_timestamp_ms=born_ms,
-            sys_flag=outgoing.sys_flag,
-            default_topic_queues=self._settings.default_topic_queue_nums,
-        )
-        return Attempt(queue, brokers.master, request)
+        except GimbalError as error:
+            raise not_ended(half, outcome, error) from error
 
-    # ---- routes ------------------------------------------------------------------------------
+    def _answer_check(
+        self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None
+    ) -> None:
+        sender = self._sender
+        if sender is None:
+            return  # stopped meanwhile: the broker asks another producer of the group
+        self._end(sender, address, half, outcome, remark, self._settings.timeout_s)
+        if sender.trace is not None:
+            sender.trace.ended(address, half, outcome, None, ())
 
-    def _publish_queues(self, topic: str) -> tuple[TopicRoute, tuple[MessageQueue, ...]]:
-        shared = self._running()
-        known = self._routes.get(topic)
-        latest = shared.instance.routes.route(topic)
-        if known is not None and (latest is None or known[0] is latest):
-            return known
-        route = latest if latest is not None else self._fetch(shared, topic)
-        queues = route.publish_queues()
-        if not queues and latest is not None:
-            route = self._fetch(shared, topic)
-            queues = route.publish_queues()
-        if not queues:
-            raise TopicNotFoundError(
-                f"topic '{topic}' has no queue that can be written to: no broker of its route has "
-                "both a master and write permission",
-                code=17,
-            )
-        self._routes[topic] = route, queues
-        return route, queues
 
-    def _fetch(self, shared: SharedInstance, topic: str) -> TopicRoute:
-        route = shared.inline(
-            fetch_publish_route(
-                shared.instance.nameservers,
-                topic,
-                template_queues=self._settings.default_topic_queue_nums,
-            )
-        )
-        shared.post(lambda: shared.instance.publish_to(route))
-        return route
+def _own_group(group: str) -> str:
+    if group == _DEFAULT_GROUP:
+        raise ConfigurationError(f"'{group}' is reserved: give the producer a group of its own")
+    return check_group(group)
+
+
+def _policies(
+    retries: int, async_retries: int, added_codes: Iterable[int], common: SendPolicy
+) -> tuple[SendPolicy, SendPolicy]:
+    """When sync and pipelined sends try again."""
+    if min(retries, async_retries) < 0:
+        raise ConfigurationError("the number of retries is below 0: give 0 or more")
+    added = frozenset(added_codes)
+    replace = msgspec.structs.replace
+    return (
+        replace(common, attempts_max=1 + retries, retry_codes=RETRY_CODES | added),
+        # A refusal is final when nobody waits, as in Java, unless the user says otherwise.
+        replace(common, attempts_max=1 + async_retries, retry_codes=added),
+    )
+
+
+def _option(given: bool | _T, kind: type[_T]) -> _T | None:  # noqa: FBT001 - what users write
+    """What an option that is on, off or an object of its own stands for."""
+    if isinstance(given, bool):
+        return kind() if given else None
+    return given
+
+
+def _compression(name: str) -> CompressionType:
+    known = {one.name: one for one in CompressionType if one is not CompressionType.LEGACY_ZLIB}
+    if name not in known:
+        raise ConfigurationError(f"compress_type is '{name}': there are {', '.join(known)}")
+    compress(b"x", known[name])  # says what to install, if need be
+    return known[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -13,10 +15,10 @@ from gimbalmq.wire.compression import compress
 from gimbalmq.wire.names import SEND_FORBIDDEN_TOPICS, check_topic
 from gimbalmq.wire.properties import format_properties
 
-__all__ = ["Outgoing", "SendSettings", "prepare"]
+__all__ = ["Outgoing", "SendSettings", "check_sendable", "prepare", "properties_of"]
 
 _PROPERTIES_BYTES_MAX: Final = 32767
-_ZLIB: Final = int(SysFlag.COMPRESSED | CompressionType.ZLIB)
+_COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
 class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,10 +26,13 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     max_message_size: int = 4 << 20
     compress_msg_body_over_howmuch: int = 4096
+    compress_type: CompressionType = CompressionType.ZLIB
+    compress_level: int = 5
     default_topic_queue_nums: int = 4
+    create_topic_key: str = "TBW102"
 
 
-class Outgoing(msgspec.Struct, frozen=True):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """A message ready to be sent to any queue."""
 
     message_id: str
@@ -36,51 +41,75 @@ class Outgoing(msgspec.Struct, frozen=True):
     sys_flag: int
 
 
-def prepare(message: Message, unique_id: str, settings: SendSettings) -> Outgoing:
-    """Check a message and give it its wire form.
+def prepare(
+    message: Message,
+    unique_id: str,
+    settings: SendSettings,
+    extra: Mapping[str, str] | None = None,
+) -> Outgoing:
+    """Check a message and give it its wire form; `extra` are properties of the client's own.
 
     Raises:
         ConfigurationError: the topic may not be sent to, the body is empty or too large, or the
             properties are too long. A broker would refuse all of these, or worse, not.
     """
-    check_topic(message.topic)
-    if message.topic in SEND_FORBIDDEN_TOPICS:
-        raise ConfigurationError(f"topic '{message.topic}' belongs to the broker: send elsewhere")
+    check_sendable(message.topic)
     body, sys_flag = message.body, 0
-    if not body:
-        raise ConfigurationError(
-            f"the body of a message for topic '{message.topic}' is empty: brokers refuse that"
-        )
-    if len(body) > settings.max_message_size:
-        raise ConfigurationError(
-            f"the body of a message for topic '{message.topic}' has {len(body)} bytes; the limit "
-            f"is {settings.max_message_size} (max_message_size, and the broker's own limit)"
-        )
-    if len(body) >= settings.compress_msg_body_over_howmuch:
-        body, sys_flag = compress(body, CompressionType.ZLIB), _ZLIB
-    properties = format_properties(_properties(message, unique_id))
-    if len(properties) * 4 > _PROPERTIES_BYTES_MAX:  # at most four bytes a character
-        size = len(properties.encode())
-        if size > _PROPERTIES_BYTES_MAX:
-            raise ConfigurationError(
-                f"keys, tags and properties of a message for topic '{message.topic}' take {size} "
-                f"bytes; the limit is {_PROPERTIES_BYTES_MAX}: put large values into the body"
-            )
-    return Outgoing(unique_id, properties, body, sys_flag)
+    size = len(body)
+    if not 0 < size <= settings.max_message_size:
+        raise _bad_size(message.topic, size, settings)
+    if size >= settings.compress_msg_body_over_howmuch:
+        body = compress(body, settings.compress_type, level=settings.compress_level)
+        sys_flag = _COMPRESSED | settings.compress_type
+    return Outgoing(unique_id, properties_of(message, unique_id, extra), body, sys_flag)
 
 
-def _properties(message: Message, unique_id: str) -> dict[str, str]:
+def properties_of(message: Message, unique_id: str, extra: Mapping[str, str] | None = None) -> str:
+    """The properties string of a message."""
     # WAIT: as Java, ask for the durability that the broker is configured for.
-    properties = {"UNIQ_KEY": unique_id, "WAIT": "true"}
+    text = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
     if message.tags:
-        properties["TAGS"] = message.tags
+        text += f"TAGS\x01{message.tags}\x02"
     if message.keys:
-        properties["KEYS"] = " ".join(message.keys)
+        text += f"KEYS\x01{' '.join(message.keys)}\x02"
     if message.delay_level is not None:
-        properties["DELAY"] = str(message.delay_level)
+        text += f"DELAY\x01{message.delay_level}\x02"
     if message.deliver_at is not None:
-        properties["TIMER_DELIVER_MS"] = str(int(message.deliver_at.timestamp() * 1000))
+        text += f"TIMER_DELIVER_MS\x01{int(message.deliver_at.timestamp() * 1000)}\x02"
     if message.sharding_key is not None:
-        properties["__SHARDINGKEY"] = str(message.sharding_key)
-    properties.update(message.properties)
-    return properties
+        text += f"__SHARDINGKEY\x01{message.sharding_key}\x02"
+    if message.properties:
+        text += format_properties(message.properties)
+    if extra:
+        text += format_properties(extra)
+    if len(text) * 4 > _PROPERTIES_BYTES_MAX:  # at most four bytes a character
+        _check_properties_size(message.topic, text)
+    return text
+
+
+@functools.lru_cache(maxsize=1024)
+def check_sendable(topic: str) -> None:
+    """Refuse a topic that clients may not send to."""
+    check_topic(topic)
+    if topic in SEND_FORBIDDEN_TOPICS:
+        raise ConfigurationError(f"topic '{topic}' belongs to the broker: send elsewhere")
+
+
+def _bad_size(topic: str, size: int, settings: SendSettings) -> ConfigurationError:
+    if size == 0:
+        return ConfigurationError(
+            f"the body of a message for topic '{topic}' is empty: brokers refuse that"
+        )
+    return ConfigurationError(
+        f"the body of a message for topic '{topic}' has {size} bytes; the limit is "
+        f"{settings.max_message_size} (max_message_size, and the broker's own limit)"
+    )
+
+
+def _check_properties_size(topic: str, text: str) -> None:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > _PROPERTIES_BYTES_MAX:
+        raise ConfigurationError(
+            f"keys, tags and properties of a message for topic '{topic}' take {size} bytes; the "
+            f"limit is {_PROPERTIES_BYTES_MAX}: put large values into the body"
+        )

@@ -21,8 +21,11 @@ from gimbalmq.wire.connection import Connection
 
 __all__ = ["BlockingConnection"]
 
-#: One system call reads up to this much; a pull answer has up to 256 KiB.
+#: One system call reads up to this much while answers are large: a pull's has up to 256 KiB.
 _READ_BYTES = 1 << 18
+#: And this much otherwise: the C library gets larger blocks from the kernel each time, which costs
+#: more than a small answer.
+_READ_BYTES_SMALL = 1 << 16
 #: A connection used this recently is not looked at before it is used again.
 _TRUSTED_IDLE_S = 1.0
 
@@ -40,6 +43,9 @@ class BlockingConnection:
         self._opaque = itertools.count(1)
         self._arrived: deque[Command] = deque()
         self._used_at = time.monotonic()
+        self._read_bytes = _READ_BYTES_SMALL
+        #: The time-out that the socket has now.
+        self._limit_s = connect_timeout_s
         self._socket: socket.socket | None = _connect(address, connect_timeout_s)
 
     @property
@@ -47,15 +53,18 @@ class BlockingConnection:
         """Whether the connection can no longer be used."""
         return self._socket is None
 
-    def healthy(self) -> bool:
-        """Whether an idle connection can still be used, looked at only after a pause.
+    def healthy(self, *, look: bool = False) -> bool:
+        """Whether an idle connection can still be used, looked at after a pause, or on request.
 
         A broker closes connections that were idle for two minutes; sending into one would look
         like a failed send although nothing went out.
         """
-        if self._socket is None or time.monotonic() - self._used_at < _TRUSTED_IDLE_S:
-            return self._socket is not None
+        if self._socket is None:
+            return False
+        if not look and time.monotonic() - self._used_at < _TRUSTED_IDLE_S:
+            return True
         self._socket.settimeout(0)
+        self._limit_s = 0.0
         try:
             return bool(self._socket.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
@@ -90,7 +99,7 @@ class BlockingConnection:
         command.opaque = next(self._opaque) & 0x7FFFFFFF
         data = encode_command(command)
         try:
-            sock.settimeout(max(timeout_s, 0.001))
+            self._limit(sock, timeout_s)
             sock.sendall(data)
         except TimeoutError as error:
             self.close()
@@ -120,8 +129,8 @@ class BlockingConnection:
         try:
             if remaining_s <= 0:
                 raise TimeoutError  # noqa: TRY301 - handled as a time-out of the socket is
-            sock.settimeout(remaining_s)
-            data = sock.recv(_READ_BYTES)
+            self._limit(sock, remaining_s)
+            data = sock.recv(self._read_bytes)
         except TimeoutError as error:
             self.close()
             raise CallTimeoutError(
@@ -137,6 +146,7 @@ class BlockingConnection:
                 "RocketMQ remoting port",
                 address=self.address,
             )
+        self._read_bytes = _READ_BYTES if len(data) >= _READ_BYTES_SMALL else _READ_BYTES_SMALL
         try:
             received = self._protocol.receive(data)
         except ProtocolError:
@@ -145,6 +155,12 @@ class BlockingConnection:
         # Requests of the server (change notices and the like) go to registered clients only;
         # this connection never registers.
         self._arrived.extend(command for command in received if command.is_response)
+
+    def _limit(self, sock: socket.socket, timeout_s: float) -> None:
+        """Set the socket's time-out; a system call, so not for less than a hundredth of it."""
+        if not 0.99 * timeout_s <= self._limit_s <= timeout_s * 1.01:
+            self._limit_s = max(timeout_s, 0.001)
+            sock.settimeout(self._limit_s)
 
     def _usable(self) -> socket.socket:
         if self._socket is None:

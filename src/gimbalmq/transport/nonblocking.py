@@ -23,7 +23,10 @@ __all__ = ["Answered", "NonBlockingConnection"]
 #: Receives the answer of a request, or the reason why there is none.
 Answered = Callable[[Command | GimbalError], None]
 
+#: What one system call reads while answers are large, and otherwise: larger blocks come from the
+#: kernel each time, which costs more than a small answer.
 _READ_BYTES = 1 << 18
+_READ_BYTES_SMALL = 1 << 16
 #: Linux accepts at most 1024 buffers in one system call.
 _WRITE_BUFFERS_MAX = 512
 
@@ -38,6 +41,7 @@ class NonBlockingConnection:
         #: When the peer last sent anything; tells a dead connection from a slow answer.
         self.heard_at = now
         self._connect_until = now + connect_timeout_s
+        self._read_bytes = _READ_BYTES_SMALL
         self._protocol = Connection()
         self._opaque = itertools.count(1)
         self._pending: dict[int, tuple[float, float, Answered]] = {}
@@ -115,7 +119,7 @@ class NonBlockingConnection:
     def receive(self, now: float) -> list[Command]:
         """Read once; calls `done` of every answer and returns the server's own requests."""
         try:
-            data = self.socket.recv(_READ_BYTES)
+            data = self.socket.recv(self._read_bytes)
         except BlockingIOError:
             return []
         except OSError as error:
@@ -123,6 +127,7 @@ class NonBlockingConnection:
         if not data:
             raise TransportError(f"{self.address} closed the connection", address=self.address)
         self.heard_at = now
+        self._read_bytes = _READ_BYTES if len(data) >= _READ_BYTES_SMALL else _READ_BYTES_SMALL
         requests: list[Command] = []
         for command in self._protocol.receive(data):
             if not command.is_response:

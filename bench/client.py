@@ -1,0 +1,26 @@
+"""The Python client beside the Java client: same broker, same run, both warmed up.
+
+Rounds alternate between the two, so that whatever else the machine does hits both; a row has the
+medians. Java's compiler doubles its speed in the first million messages, hence the warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import client_send
+from client_stage import Stage, add_options
+from harness import Row, arguments, run
+
+
+def rows(stage: Stage) -> Iterator[Row]:
+    with stage:
+        yield from client_send.rows(stage)
+
+
+if __name__ == "__main__":
+    parser = arguments("Send with the Python and the Java client on one RocketMQ 5.5.0 broker.")
+    add_options(parser)
+    given = parser.parse_args()
+    stage = Stage(given.only, rounds=given.rounds, warm=given.warm)
+    raise SystemExit(run(rows(stage), as_json=given.json))

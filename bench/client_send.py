@@ -1,0 +1,85 @@
+"""Sending, one thread on each side: waiting for each answer, pipelined, in batches of 100."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from client_stage import SIZES, Stage
+from gimbalmq import Message, Producer
+from gimbalmq.testing import JavaProducer
+from harness import Row
+
+__all__ = ["rows"]
+
+TOPIC: Final = "send"
+#: How many messages have no answer yet, on both sides.
+IN_FLIGHT: Final = 256
+BATCH: Final = 100
+#: Messages of a round, and how many are in flight or in a batch.
+CASES: Final[dict[Literal["sync", "pipelined", "batch"], tuple[int, int]]] = {
+    "sync": (5_000, 1),
+    "pipelined": (60_000, IN_FLIGHT),
+    "batch": (100_000, BATCH),
+}
+
+
+def rows(stage: Stage) -> Iterator[Row]:
+    """One row per way to send and body size."""
+    cases = [
+        (f"send/{mode}/{name}", mode, size)
+        for mode in CASES
+        for name, size in SIZES.items()
+        if stage.wanted(f"send/{mode}/{name}")
+    ]
+    if not cases:
+        return
+    stage.cluster.create_topic(TOPIC, queues=4)
+    with (
+        Producer(
+            "bench-python",
+            nameserver=stage.nameserver,
+            timeout_s=10.0,
+            back_pressure_for_async_send_num=IN_FLIGHT,
+        ) as producer,
+        stage.java.producer("bench-java", timeout_ms=10_000) as java,
+    ):
+        warm_up(stage, producer, java)
+        for case, mode, size in cases:
+            count, width = CASES[mode]
+            yield stage.compare(
+                case,
+                count,
+                functools.partial(pump, producer, mode, size, count),
+                functools.partial(java.pump, TOPIC, mode, count=count, size=size, width=width),
+            )
+
+
+def warm_up(stage: Stage, producer: Producer, java: JavaProducer) -> None:
+    """Everything that is measured runs before, on both sides, and so does the broker."""
+    for mode, (count, width) in CASES.items():
+        pump(producer, mode, 100, count // 5)
+        share = max(count // 5, stage.warm // 2 if mode != "sync" else count)
+        java.pump(TOPIC, mode, count=share, size=100, width=width)
+
+
+def pump(producer: Producer, mode: str, size: int, count: int) -> float:
+    """Send messages as fast as this thread can; returns the seconds."""
+    body = b"x" * size
+    started = time.perf_counter()
+    if mode == "sync":
+        send = producer.send
+        for _ in range(count):
+            send(Message(TOPIC, body))
+    elif mode == "pipelined":
+        send_async = producer.send_async
+        futures = [send_async(Message(TOPIC, body)) for _ in range(count)]
+        producer.flush()
+        for future in futures:
+            future.result(0)
+    else:
+        for _ in range(count // BATCH):
+            producer.send_batch([Message(TOPIC, body) for _ in range(BATCH)])
+    return time.perf_counter() - started

@@ -1,0 +1,175 @@
+"""Automatic batching: single sends that gather for a moment and leave as one wire batch.
+
+Off unless asked for, as in Java. What goes together has one topic, one wanted queue and one tag.
+A batch leaves when it is large enough, when its first message has waited long enough, or on
+`flush`. What a batch cannot carry, and what no longer fits the total, is sent by itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeAlias
+
+import msgspec
+
+from gimbalmq.client.futures import SendFuture
+from gimbalmq.client.shared import SharedInstance
+from gimbalmq.errors import ConfigurationError, GimbalError
+from gimbalmq.flows.batch import entry_bytes
+from gimbalmq.model.message import Message, SendResult
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.wire.batch import BatchEntry
+from gimbalmq.wire.names import RETRY_PREFIX
+
+__all__ = ["Accumulator", "BatchKey", "Batching", "Gathered"]
+
+
+class Batching(msgspec.Struct, frozen=True, kw_only=True):
+    """How single sends gather into batches, with the defaults of Java's accumulator.
+
+    Args:
+        hold_s: How long the first message of a batch waits for others.
+        hold_bytes: A batch of this size leaves at once.
+        total_bytes: What may gather in all; messages beyond it are sent by themselves.
+    """
+
+    hold_s: float = 0.010
+    hold_bytes: int = 32 << 10
+    total_bytes: int = 32 << 20
+
+    def __post_init__(self) -> None:
+        if not (0 < self.hold_s <= 30 and 0 < self.hold_bytes <= self.total_bytes):
+            raise ConfigurationError(
+                f"{self}: hold_s must be above 0 and at most 30, hold_bytes above 0 and at most "
+                "total_bytes"
+            )
+
+
+#: Topic, wanted queue, tag.
+BatchKey: TypeAlias = tuple[str, MessageQueue | None, str | None]
+
+
+class Gathered(msgspec.Struct):
+    """Messages that will leave together."""
+
+    key: BatchKey
+    message_ids: list[str] = []
+    entries: list[BatchEntry] = []
+    futures: list[SendFuture] = []
+    size: int = 0
+
+
+#: Sends what has gathered, without waiting.
+SendGathered: TypeAlias = Callable[[Gathered], SendFuture]
+
+
+class Accumulator:
+    """What is gathering in one running producer."""
+
+    def __init__(
+        self,
+        shared: SharedInstance,
+        batching: Batching,
+        send: SendGathered,
+        *,
+        body_bytes_until: int,
+    ) -> None:
+        self._shared = shared
+        self._batching = batching
+        self._body_bytes_until = min(body_bytes_until, batching.hold_bytes)
+        self._send = send
+        self._lock = threading.Lock()
+        self._gathering: dict[BatchKey, Gathered] = {}
+        self._held_bytes = 0
+
+    def takes(self, message: Message) -> bool:
+        """Whether a message may gather with others, and there is room for it."""
+        return (
+            0 < len(message.body) < self._body_bytes_until
+            and message.delay_level is None
+            and message.deliver_at is None
+            and not message.topic.startswith(RETRY_PREFIX)
+            and self._held_bytes + len(message.body) <= self._batching.total_bytes
+        )
+
+    def add(self, key: BatchKey, message_id: str, entry: BatchEntry) -> SendFuture:
+        """Let a message gather; the future has its own result."""
+        future = SendFuture()
+        size = entry_bytes(entry)
+        with self._lock:
+            gathered = self._gathering.get(key)
+            first = gathered is None
+            if gathered is None:
+                gathered = self._gathering[key] = Gathered(key)
+            gathered.message_ids.append(message_id)
+            gathered.entries.append(entry)
+            gathered.futures.append(future)
+            gathered.size += size
+            self._held_bytes += size
+            full = gathered.size >= self._batching.hold_bytes
+            if full:
+                self._take_out(gathered)
+        if full:
+            self._leave(gathered)
+        elif first:
+            # Held by identity: a batch that has left by then is not touched by the timer.
+            self._shared.post(lambda: self._call_later(self._batching.hold_s, gathered))
+        return future
+
+    def flush(self) -> None:
+        """Send everything that has gathered."""
+        with self._lock:
+            everything = list(self._gathering.values())
+            for gathered in everything:
+                self._take_out(gathered)
+        for gathered in everything:
+            self._leave(gathered)
+
+    def _call_later(self, delay_s: float, gathered: Gathered) -> None:
+        self._shared.instance.driver.call_later(delay_s, lambda: self._held_long_enough(gathered))
+
+    def _held_long_enough(self, gathered: Gathered) -> None:
+        with self._lock:
+            if self._gathering.get(gathered.key) is not gathered:
+                return
+            self._take_out(gathered)
+        self._leave(gathered)
+
+    def _take_out(self, gathered: Gathered) -> None:
+        del self._gathering[gathered.key]
+        self._held_bytes -= gathered.size
+
+    def _leave(self, gathered: Gathered) -> None:
+        try:
+            whole = self._send(gathered)
+        except GimbalError as error:
+            for future in gathered.futures:
+                future.set_exception(error)
+        else:
+            whole.add_done_callback(functools.partial(_hand_out, gathered))
+
+
+def _hand_out(gathered: Gathered, whole: Future[SendResult]) -> None:
+    error = whole.exception()
+    if error is not None:
+        for future in gathered.futures:
+            future.set_exception(error)
+        return
+    shares = _shares(whole.result(), gathered.message_ids)
+    for future, result in zip(gathered.futures, shares, strict=True):
+        future.set_result(result)
+
+
+def _shares(whole: SendResult, message_ids: Sequence[str]) -> list[SendResult]:
+    """The result of each message of a batch: they are stored one after the other."""
+    offset_ids = whole.offset_message_id.split(",")
+    if len(offset_ids) != len(message_ids):
+        # A topic of type batch stores one record for all.
+        offset_ids = [offset_ids[0]] * len(message_ids)
+    return [
+        SendResult(whole.status, message_id, offset_id, whole.queue, whole.queue_offset + index)
+        for index, (message_id, offset_id) in enumerate(zip(message_ids, offset_ids, strict=True))
+    ]

@@ -1,0 +1,101 @@
+"""The future of a send: a `concurrent.futures.Future` that is cheap until somebody waits.
+
+The standard one makes a condition with a dozen objects for every message, used or not; of a
+pipelined send that is a large part of the cost, most of it in the garbage collector. This one
+makes its condition when somebody waits or adds a callback. One lock for all decides the race
+between that and the result: a result that finds no condition has no one to wake, because whoever
+makes the condition later sees the result.
+
+Knows the base class's private parts, which `wait`, `as_completed` and `wrap_future` use as well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+from gimbalmq.model.message import SendResult
+
+__all__ = ["SendFuture"]
+
+_PENDING: Final = "PENDING"
+_FINISHED: Final = "FINISHED"
+
+#: Held for a few instructions only, so one is enough for all futures.
+_making_or_ending: Final = threading.Lock()
+
+
+class SendFuture(Future[SendResult]):
+    """The result of a send that is under way; what has left cannot be cancelled."""
+
+    def __init__(self) -> None:  # the base class would make the condition
+        self._state = _PENDING
+        self._result = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Future[SendResult]], object]] = []
+        self._made: threading.Condition | None = None
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        made = self._made
+        if made is None:
+            with _making_or_ending:
+                made = self._made
+                if made is None:
+                    made = self._made = threading.Condition()
+        return made
+
+    def cancel(self) -> bool:
+        """Never: the message may be on its way."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Never."""
+        return False
+
+    def running(self) -> bool:
+        """Whether there is no result yet."""
+        return self._state == _PENDING
+
+    def done(self) -> bool:
+        """Whether there is a result or an error."""
+        return self._state == _FINISHED
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Where the message went; waits for it, and raises the error if there is one."""
+        if self._state == _FINISHED and self._exception is None:
+            return self._result  # type: ignore[return-value]
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, or None; waits for the end."""
+        if self._state == _FINISHED:
+            return self._exception
+        return super().exception(timeout)
+
+    def set_result(self, result: SendResult) -> None:
+        """The message is stored; called once."""
+        self._end(result, None)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """The message was not stored; called once."""
+        self._end(None, exception)
+
+    def _end(self, result: SendResult | None, error: BaseException | None) -> None:
+        with _making_or_ending:
+            self._result, self._exception = result, error
+            self._state = _FINISHED
+            made = self._made
+        if made is None:
+            return
+        with made:
+            for waiter in self._waiters:
+                if error is None:
+                    waiter.add_result(self)
+                else:
+                    waiter.add_exception(self)
+            made.notify_all()
+        self._invoke_callbacks()  # type: ignore[attr-defined]

@@ -1,0 +1,219 @@
+"""Message traces of a producer: who sent what where, and how long it took, in Java's format.
+
+Records gather and leave as messages of the trace topic, on the engine thread, under a group of
+their own. Tracing never delays a send and never fails one: what does not fit is dropped and
+counted.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeAlias
+
+from gimbalmq.client.futures import SendFuture
+from gimbalmq.client.shared import SharedInstance
+from gimbalmq.errors import GimbalError
+from gimbalmq.flows.outgoing import SendSettings
+from gimbalmq.flows.route import fetch_publish_route
+from gimbalmq.flows.send import Attempt
+from gimbalmq.flows.transaction import HalfMessage, Outcome
+from gimbalmq.model.message import Message, SendResult
+from gimbalmq.model.route import TopicRoute
+from gimbalmq.wire.command import Command
+from gimbalmq.wire.headers import parse_send_response
+from gimbalmq.wire.trace import (
+    TracedMessage,
+    TraceMessageType,
+    end_transaction_record,
+    publish_record,
+)
+
+__all__ = ["TraceLog"]
+
+_log = logging.getLogger("gimbalmq.producer")
+
+# Java's numbers.
+_BATCH_RECORDS: Final = 100
+_BATCH_CHARS: Final = 128_000
+_HELD_RECORDS_MAX: Final = 2048
+_HOLD_S: Final = 0.5
+
+_STATES: Final = {
+    Outcome.COMMIT: "COMMIT_MESSAGE",
+    Outcome.ROLLBACK: "ROLLBACK_MESSAGE",
+    Outcome.UNKNOWN: "UNKNOW",
+}
+
+#: Sends a trace message without waiting; its topic's route is known.
+SendTrace: TypeAlias = Callable[[Message], SendFuture]
+
+
+class TraceLog:
+    """The trace records of one running producer."""
+
+    def __init__(
+        self,
+        shared: SharedInstance,
+        group: str,
+        topic: str,
+        settings: SendSettings,
+        send: SendTrace,
+    ) -> None:
+        self._shared = shared
+        self._group = group
+        self._topic = topic
+        self._settings = settings
+        self._send = send
+        self._lock = threading.Lock()
+        self._records: list[tuple[str, tuple[str, ...]]] = []
+        self._scheduled = False
+        #: Records that were not written, because too many waited or the broker did not take them.
+        self.dropped = 0
+
+    # ---- any thread --------------------------------------------------------------------------
+
+    def sent(
+        self,
+        message: Message,
+        message_id: str,
+        body_bytes: int,
+        kind: TraceMessageType,
+        attempt: Attempt,
+        outcome: Command | GimbalError,
+        latency_s: float,
+    ) -> None:
+        """An attempt to send ended; only stored messages are traced, as in Java."""
+        if isinstance(outcome, GimbalError):
+            return
+        stored = parse_send_response(outcome)
+        if not stored.trace_on:
+            return
+        cost_ms = int(latency_s * 1000)
+        record = publish_record(
+            _traced(message, message_id, kind),
+            sent_ms=time.time_ns() // 1_000_000 - cost_ms,
+            region=stored.region,
+            group=self._group,
+            store_host=attempt.address,
+            body_bytes=body_bytes,
+            cost_ms=cost_ms,
+            offset_message_id=",".join(stored.offset_message_ids),
+            success=outcome.code == 0,
+        )
+        self._add(record, (*message_id.split(","), *message.keys))
+
+    def ended(
+        self,
+        address: str,
+        half: HalfMessage,
+        outcome: Outcome,
+        tags: str | None,
+        keys: tuple[str, ...],
+    ) -> None:
+        """A transaction was ended."""
+        kind = TraceMessageType.TRANSACTION_COMMIT
+        record = end_transaction_record(
+            TracedMessage(half.topic, half.message_id, tags or "", " ".join(keys), kind),
+            ended_ms=time.time_ns() // 1_000_000,
+            region="DefaultRegion",
+            group=self._group,
+            store_host=address,
+            transaction_id=half.transaction_id,
+            state=_STATES[outcome],
+            from_check=half.from_check,
+        )
+        self._add(record, (half.message_id, *keys))
+
+    def flush(self, timeout_s: float) -> None:
+        """Hand what has gathered to the pipeline; waits for the trace topic's route, if need be."""
+        handed_over = threading.Event()
+        self._shared.post(lambda: self._write(handed_over.set))
+        handed_over.wait(timeout_s)
+
+    def _add(self, record: str, keys: tuple[str, ...]) -> None:
+        with self._lock:
+            if len(self._records) >= _HELD_RECORDS_MAX:
+                self.dropped += 1
+                return
+            self._records.append((record, keys))
+            count = len(self._records)
+            schedule = not self._scheduled
+            self._scheduled = True
+        if count == _BATCH_RECORDS:
+            self._shared.post(self._write)
+        elif schedule:
+            self._shared.post(self._write_later)
+
+    # ---- engine thread -----------------------------------------------------------------------
+
+    def _write_later(self) -> None:
+        self._shared.instance.driver.call_later(_HOLD_S, self._write)
+
+    def _write(self, then: Callable[[], None] = lambda: None) -> None:
+        instance = self._shared.instance
+        if instance.routes.route(self._topic) is not None:
+            self._write_to_route()
+            then()
+            return
+        flow = fetch_publish_route(
+            instance.nameservers,
+            self._topic,
+            template_topic=self._settings.create_topic_key,
+            template_queues=self._settings.default_topic_queue_nums,
+        )
+        instance.driver.spawn(flow, functools.partial(self._routed, then))
+
+    def _routed(self, then: Callable[[], None], result: TopicRoute | GimbalError) -> None:
+        if isinstance(result, GimbalError):
+            self._drop(self._take_all(), result)
+        else:
+            self._shared.instance.publish_to(result)
+            self._write_to_route()
+        then()
+
+    def _take_all(self) -> list[tuple[str, tuple[str, ...]]]:
+        with self._lock:
+            self._scheduled = False
+            records, self._records = self._records, []
+        return records
+
+    def _write_to_route(self) -> None:
+        records = self._take_all()
+        while records:
+            text, keys, used = "", dict.fromkeys(records[0][1]), 0
+            for record, more in records[:_BATCH_RECORDS]:
+                if used and len(text) + len(record) > _BATCH_CHARS:
+                    break
+                text += record
+                keys.update(dict.fromkeys(more))
+                used += 1
+            batch, records = records[:used], records[used:]
+            try:
+                future = self._send(Message(self._topic, text.encode(), keys=keys))
+            except GimbalError as error:
+                self._drop(batch, error)
+            else:
+                future.add_done_callback(functools.partial(self._written, batch))
+
+    def _written(
+        self, batch: list[tuple[str, tuple[str, ...]]], future: Future[SendResult]
+    ) -> None:
+        error = future.exception()
+        if error is not None:
+            self._drop(batch, error)
+
+    def _drop(self, batch: list[tuple[str, tuple[str, ...]]], error: BaseException) -> None:
+        with self._lock:
+            self.dropped += len(batch)
+        _log.warning("%d trace records were not written: %s", len(batch), error)
+
+
+def _traced(message: Message, message_id: str, kind: TraceMessageType) -> TracedMessage:
+    return TracedMessage(
+        message.topic, message_id, message.tags or "", " ".join(message.keys), kind
+    )

@@ -1,0 +1,228 @@
+"""What Admin says about real RocketMQ, held against RocketMQ's own tools and against the members."""
+
+import re
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gimbalmq import Admin, Message, MessageQueue, Producer, PushConsumer
+from gimbalmq.errors import BrokerError, OffsetError, StateError, TopicNotFoundError
+
+COUNT = 40
+
+
+@pytest.fixture
+def admin(apache):
+    with Admin(apache.nameserver) as admin:
+        yield admin
+
+
+@pytest.fixture
+def producer(apache):
+    with Producer("admin-test", nameserver=apache.nameserver) as producer:
+        yield producer
+
+
+def send(producer, topic, count=COUNT):
+    return [
+        producer.send(Message(topic, b"%d" % number, keys=[f"key-{number}"]))
+        for number in range(count)
+    ]
+
+
+def consuming(apache, group, topic, listener, **options):
+    options = {"start_from": "first", "persist_consumer_offset_interval_s": 0.2, **options}
+    consumer = PushConsumer(group, nameserver=apache.nameserver, **options)
+    consumer.subscribe(topic, listener=listener)
+    return consumer
+
+
+def progress_rows(text, topic):
+    """Broker offset and consumer offset by queue, from the table of mqadmin."""
+    rows = (line.split() for line in text.splitlines() if line.startswith(topic[:30]))
+    return {MessageQueue(topic, row[1], int(row[2])): (int(row[3]), int(row[4])) for row in rows}
+
+
+@pytest.mark.rule("W2.9a")
+def test_topics_are_made_changed_and_removed_as_java_sees_them(admin, java_admin, topic_name):
+    route = admin.create_topic(topic_name, queues=3)
+    assert {(data.broker, data.write_queues) for data in route.queues} == {
+        ("broker-a", 3),
+        ("broker-b", 3),
+    }
+    assert {(one.broker, one.write_queues) for one in java_admin.route(topic_name)} == {
+        ("broker-a", 3),
+        ("broker-b", 3),
+    }
+    admin.create_topic(topic_name, queues=5, brokers=["broker-b"], perm=4, order=True)
+    changed = {
+        data.broker: (data.read_queues, data.perm) for data in admin.route(topic_name).queues
+    }
+    assert changed == {"broker-a": (3, 6), "broker-b": (5, 4)}
+    assert topic_name in admin.topics()
+    assert set(admin.topics()) < set(admin.topics(internal=True)) == set(java_admin.topics())
+    admin.delete_topic(topic_name)
+    assert topic_name not in java_admin.topics()
+    with pytest.raises(TopicNotFoundError):
+        admin.route(topic_name)
+    with pytest.raises(TopicNotFoundError):
+        admin.delete_topic(topic_name)
+
+
+@pytest.mark.matrix
+@pytest.mark.rule("W2.9a")
+def test_members_owners_and_lag_are_what_members_and_mqadmin_say(
+    apache, admin, java_peer, producer, topic, group_name, eventually
+):
+    got, group = [], group_name
+    send(producer, topic)
+    with ExitStack() as stack:
+        ours = [
+            stack.enter_context(
+                consuming(apache, group, topic, got.append, client_id=f"till-{one}")
+            )
+            for one in range(2)
+        ]
+        java = stack.enter_context(java_peer.push_consumer(group, topic))
+
+        def settled():
+            held = [*(one.assignment() for one in ours), java.owned()]
+            queues = [queue for share in held for queue in share if queue.topic == topic]
+            return all(held) and len(queues) == len(set(queues)) == 8
+
+        eventually(settled)
+        assert group in admin.groups()
+        members = {member.client_id: member for member in admin.members(group)}
+        assert members.keys() == {java.client_id, *(one.client_id for one in ours)}
+        assert (members[java.client_id].language, members[java.client_id].strategy) == (
+            "JAVA",
+            None,
+        )
+        assert members[java.client_id].version == apache.version
+        assert {
+            (members[one.client_id].language, members[one.client_id].strategy) for one in ours
+        } == {("PYTHON", "AVG")}
+
+        def told_alike():
+            # Asked again when a retry queue came between the questions.
+            held = {one.client_id: one.assignment() for one in ours}
+            return admin.assignments(group) == held | {java.client_id: java.owned()}
+
+        eventually(told_alike)
+
+        def finished():
+            # What moved to another member before it was committed may have come twice.
+            return len({message.body for message in (*got, *java.received())}) == COUNT
+
+        eventually(finished)
+        java.persist()
+        eventually(lambda: {one.lag for one in admin.offsets(group, topic).values()} == {0})
+    assert admin.members(group) == ()
+    assert admin.assignments(group) == {}
+    send(producer, topic, 12)
+    offsets = admin.offsets(group, topic)
+    text = apache.mqadmin("consumerProgress", "-g", group)
+    seen = {queue: (one.maximum, one.committed) for queue, one in offsets.items()}
+    assert seen == progress_rows(text, topic)
+    assert sum(one.lag for one in offsets.values()) == 12
+    assert re.search(r"Diff Total: 12\b", text)
+    stats = admin.consume_stats(group).queues
+    assert {queue: (one.broker_offset, one.consumer_offset) for queue, one in stats.items()
+            if queue.topic == topic} == seen  # fmt: skip
+
+
+def test_nothing_committed_is_unknown_and_not_zero(admin, producer, topic, group_name):
+    send(producer, topic, 8)
+    offsets = admin.offsets(group_name, topic)
+    assert len(offsets) == 8
+    assert {(one.committed, one.lag) for one in offsets.values()} == {(None, None)}
+    assert sum(one.maximum - one.minimum for one in offsets.values()) == 8
+
+
+@pytest.mark.rule("W2.5d")
+def test_messages_are_found_by_both_ids_and_by_key(admin, java_peer, producer, topic, eventually):
+    sent = send(producer, topic, 3)
+    (java_sent,) = java_peer.producer("admin-test-java").send(
+        Message(topic, b"from java", keys=["key-1"])
+    )
+    eventually(lambda: len(admin.messages(topic, "key-1")) == 2)
+    assert [one.body for one in admin.messages(topic, "key-1")] == [b"1", b"from java"]
+    assert admin.message((topic, "key-1")).message_id == java_sent.message_id
+    for number, result in enumerate(sent):
+        assert admin.message(result.offset_message_id).body == b"%d" % number
+        assert admin.message(result.message_id).queue_offset == result.queue_offset
+        assert admin.message(result.message_id, topic=topic).queue == result.queue
+    with pytest.raises(OffsetError, match="no message with key 'nobody'"):
+        admin.message((topic, "nobody"))
+    gone = sent[0].offset_message_id[:16] + "00000000FFFFFFF0"
+    with pytest.raises(OffsetError, match="has no message"):
+        admin.message(gone)
+    with pytest.raises(OffsetError, match="not indexed yet"):
+        admin.message("0" * 32)
+
+
+def test_a_topic_is_read_beside_its_consumers(admin, producer, topic):
+    send(producer, topic, 20)
+    read = [int(one.body) for one in admin.tail(topic, start_from="first", follow=False)]
+    assert sorted(read) == list(range(20))
+    following = admin.tail(topic, start_from="last")
+    producer.send(Message(topic, b"new"))
+    assert next(following).body == b"new"
+
+
+@pytest.mark.matrix
+@pytest.mark.rule("W2.9a")
+def test_a_group_without_members_is_moved_and_goes_on_there(
+    apache, admin, producer, topic, group_name, eventually
+):
+    got = []
+    send(producer, topic)
+    with consuming(apache, group_name, topic, lambda message: got.append(int(message.body))):
+        eventually(lambda: len(got) == COUNT)
+    between = datetime.now(UTC) + timedelta(seconds=1)
+    ends = {queue: one.maximum for queue, one in admin.offsets(group_name, topic).items()}
+    queue = next(queue for queue in ends if ends[queue] > 1)
+    for target, expected in [
+        ("earliest", dict.fromkeys(ends, 0)),
+        ("latest", ends),
+        ({queue: 1}, {queue: 1}),
+    ]:
+        assert admin.reset(group_name, topic, target) == expected
+        committed = {one: it.committed for one, it in admin.offsets(group_name, topic).items()}
+        assert committed | expected == committed
+    moved = admin.reset(group_name, topic, between)
+    # 4.x goes to the message that is closest to the time: the last one.
+    slack = 0 if apache.version.startswith("5") else 1
+    assert all(ends[queue] - moved[queue] in {0, slack} for queue in ends)
+    with pytest.raises(OffsetError, match="is not stored"):
+        admin.reset(group_name, topic, {queue: ends[queue] + 1})
+    admin.reset(group_name, topic, "earliest")
+    again = []
+    with consuming(apache, group_name, topic, lambda message: again.append(int(message.body))):
+        eventually(lambda: set(again) == set(range(COUNT)))
+
+
+@pytest.mark.timeout(200, func_only=True)
+def test_running_members_follow_a_reset(apache, admin, producer, topic, group_name, eventually):
+    got = []
+    send(producer, topic)
+    with consuming(apache, group_name, topic, lambda message: got.append(int(message.body))):
+        eventually(lambda: len(got) == COUNT)
+        eventually(
+            lambda: sum(one.lag or 0 for one in admin.offsets(group_name, topic).values()) == 0
+        )
+        if not apache.version.startswith("5"):
+            queue = next(iter(admin.offsets(group_name, topic)))
+            with pytest.raises(StateError, match="stop the members first"):
+                admin.reset(group_name, topic, {queue: 0})
+        admin.reset(group_name, topic, "earliest")
+        eventually(lambda: len(got) >= 2 * COUNT, 120.0)
+    assert sorted(set(got)) == list(range(COUNT))
+
+
+def test_a_refusal_says_who_and_why(admin, topic):
+    with pytest.raises(TopicNotFoundError, match="GET_ROUTEINFO_BY_TOPIC"):
+        admin.offsets("nobody", "no-such-topic")
+    assert issubclass(TopicNotFoundError, BrokerError)
+    assert admin.members("no-such-group") == ()
