@@ -52,6 +52,8 @@ Options by strategy:
   MACHINE_ROOM         {"rooms": ["room1"]}     brokers are named room@name
   MACHINE_ROOM_NEARBY  {"inner": "AVG", "zone": "prefix:-"}
                        the room is the text before the first "-"
+  WEIGHTED             {"weights": {"t/a/0": 4}, "capacities": {"c0": 2}}
+  ZONED                {"inner": "CAPPED_HASH", "zone": "prefix:-"}
   CONFIG               {"queues": {"member": [0, 1]}}   indexes into queues
 
 \b
@@ -143,6 +145,10 @@ def _options(question: _Question, queues: list[MessageQueue]) -> dict[str, Any]:
         zone = _zone(options.pop("zone"))
         options["room_of_queue"] = lambda queue: zone(queue.broker)
         options["room_of_member"] = zone
+    elif question.strategy == "ZONED" and "zone" in options:
+        zone = _zone(options.pop("zone"))
+        options["zone_of_queue"] = lambda queue: zone(queue.broker)
+        options["zone_of_member"] = zone
     if isinstance(lists := options.get("queues"), dict):
         options["queues"] = {
             member: [_queue_at(at, member, queues) for at in indexes]
@@ -221,7 +227,7 @@ class _Step(msgspec.Struct, frozen=True):
     type=click.IntRange(min=1),
     default=2,
     show_default=True,
-    help="Rooms that brokers and members are spread over, for the room strategies.",
+    help="Rooms that brokers and members are spread over, for the room and zone strategies.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses who leaves.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document instead of a table.")
@@ -299,6 +305,9 @@ def _simulated(name: str, rooms: int) -> Strategy:
         options["inner"] = _simulated("AVG" if inner == name else inner, rooms)
         options["room_of_queue"] = lambda queue: queue.broker.partition("@")[0]
         options["room_of_member"] = lambda client_id: client_id.partition("@")[2]
+    elif name == "ZONED":
+        options["zone_of_queue"] = lambda queue: queue.broker.partition("@")[0]
+        options["zone_of_member"] = lambda client_id: client_id.partition("@")[2]
     return strategy(name, **options)
 
 

@@ -52,7 +52,7 @@ class Answers:
 
 @pytest.mark.rule("B1.0e")
 def test_javas_six_are_known_by_javas_names():
-    assert strategy_names() == (
+    assert strategy_names()[:6] == (
         "AVG",
         "AVG_BY_CIRCLE",
         "CONFIG",
@@ -60,7 +60,7 @@ def test_javas_six_are_known_by_javas_names():
         "MACHINE_ROOM_NEARBY",
         "CONSISTENT_HASH",
     )
-    assert set(strategy_names()) == JAVA_STRATEGIES
+    assert set(strategy_names()[:6]) == JAVA_STRATEGIES
 
 
 @pytest.mark.rule("B1.0b")

@@ -1,6 +1,6 @@
 """Allocation strategies: who owns which queue, computed for the whole group at once.
 
-One strategy per module; importing this package makes Java's six known by name.
+One strategy per module; importing this package makes Java's six and our four known by name.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from gimbalmq.core.allocation.base import (
     strategy_names,
 )
 from gimbalmq.core.allocation.by_config import ByConfig
+from gimbalmq.core.allocation.capped_hash import CappedHash
 from gimbalmq.core.allocation.circle import AveragelyByCircle
 from gimbalmq.core.allocation.consistent_hash import ConsistentHash
+from gimbalmq.core.allocation.cross_topic import CrossTopic
 from gimbalmq.core.allocation.machine_room import MachineRoom
 from gimbalmq.core.allocation.nearby import Nearby, RoomOfMember, RoomOfQueue
+from gimbalmq.core.allocation.weighted import Weighted
+from gimbalmq.core.allocation.zoned import Zoned, ZoneOfMember, ZoneOfQueue
 from gimbalmq.errors import AllocationError
 
 __all__ = [
@@ -33,13 +37,17 @@ __all__ = [
     "Averagely",
     "AveragelyByCircle",
     "ByConfig",
+    "CappedHash",
     "ConsistentHash",
+    "CrossTopic",
     "Explanation",
     "MachineRoom",
     "Nearby",
     "Shares",
     "Snapshot",
     "Strategy",
+    "Weighted",
+    "Zoned",
     "assign",
     "explain",
     "register",
@@ -71,9 +79,35 @@ def _nearby(
     return Nearby(inner, room_of_queue, room_of_member)
 
 
+def _zoned(
+    *,
+    zone_of_queue: ZoneOfQueue,
+    zone_of_member: ZoneOfMember,
+    inner: str | CappedHash = CappedHash.name,
+    **inner_options: Any,
+) -> Strategy:
+    made = strategy_named(inner, inner_options) if isinstance(inner, str) else inner
+    if not isinstance(made, CappedHash):
+        raise AllocationError(
+            f"strategy 'ZONED': option inner is {inner!r}; give CAPPED_HASH, CROSS_TOPIC or "
+            "WEIGHTED (MACHINE_ROOM_NEARBY takes any strategy)"
+        )
+    if made is inner and inner_options:
+        raise AllocationError(
+            f"strategy 'ZONED': its inner strategy {made.name} is given as an object, so the "
+            f"options {', '.join(sorted(inner_options))} have no use; leave them out or give the "
+            "inner strategy by name"
+        )
+    return Zoned(made, zone_of_queue, zone_of_member)
+
+
 add_built_in("AVG", Averagely)
 add_built_in("AVG_BY_CIRCLE", AveragelyByCircle)
 add_built_in("CONFIG", ByConfig)
 add_built_in("MACHINE_ROOM", MachineRoom)
 add_built_in("MACHINE_ROOM_NEARBY", _nearby)
 add_built_in("CONSISTENT_HASH", ConsistentHash)
+add_built_in("CAPPED_HASH", CappedHash)
+add_built_in("CROSS_TOPIC", CrossTopic)
+add_built_in("WEIGHTED", Weighted)
+add_built_in("ZONED", _zoned)

@@ -1,0 +1,132 @@
+"""WEIGHTED: CAPPED_HASH for queues of unequal load and members of unequal capacity.
+
+Loads and capacities are configured: `weights` by queue path, `capacities` by the stem of a client
+id; what is not named counts 1. Every member of the group has to be given the same.
+
+Queues are shared out from the heaviest class down. Weights are rounded up to classes, four to each
+doubling (a step is a factor of at most 1.2), because the hash can keep a queue in place only among
+queues that count alike. Within a class, each seat goes where (load + weight) / capacity is least,
+and scores decide who sits where, as in CAPPED_HASH.
+
+Bound, in rounded weights: load(a) / capacity(a) <= (load(b) + heaviest) / capacity(b) for any two
+members a and b; in true weights the right side is up to 1.2 times as large. With equal weights and
+capacities this is CAPPED_HASH. Ties: members that tie for the last seats of a class get them by
+score; otherwise as CAPPED_HASH.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+from gimbalmq.core.allocation.capped_hash import CappedHash
+from gimbalmq.core.identity import stem_of
+from gimbalmq.errors import AllocationError, ConfigurationError
+from gimbalmq.model.queue import MessageQueue, parse_queue
+
+__all__ = ["Weighted", "weight_class"]
+
+#: Where classes end within a doubling, in 1/1024: the powers of the fourth root of 2, rounded up.
+_CLASS_ENDS: Final = (512, 609, 725, 862, 1024)
+#: Weights and capacities outside of this range are mistakes of unit rather than loads.
+_LEAST: Final = 1e-6
+_MOST: Final = 1e12
+#: 2 ** -19 is below the least weight, so every class is a whole number.
+_SHIFT: Final = 19
+#: What a weight of 1 counts for.
+_ONE: Final = 1024 << _SHIFT
+
+
+def weight_class(weight: float) -> int:
+    """The whole number that a weight counts for: rounded up to its class, 1.0 being exact.
+
+    >>> weight_class(3.0) / weight_class(1.0), weight_class(8) // weight_class(1.0)
+    (3.3671875, 8)
+    """
+    fraction, exponent = math.frexp(weight)
+    scaled = fraction * 1024
+    end = next(end for end in _CLASS_ENDS if scaled <= end)
+    return end << (exponent + _SHIFT)
+
+
+class Weighted(CappedHash):
+    """CAPPED_HASH with configured loads and capacities."""
+
+    name = "WEIGHTED"
+
+    def __init__(
+        self,
+        *,
+        weights: Mapping[str, float] | None = None,
+        capacities: Mapping[str, float] | None = None,
+    ) -> None:
+        self.weights = self._numbers("weights", weights)
+        self.capacities = self._numbers("capacities", capacities)
+        for path in self.weights:
+            try:
+                parse_queue(path)
+            except ConfigurationError as error:
+                raise AllocationError(f"strategy '{self.name}': option weights: {error}") from error
+        self._units = {path: weight_class(weight) for path, weight in self.weights.items()}
+        # Exact, so that equal quotients are seen to be equal by every member.
+        self._capacities = {stem: Fraction(number) for stem, number in self.capacities.items()}
+
+    def check_names(self, members: Iterable[str]) -> None:
+        """Refuse a capacity for a member that the group does not have."""
+        known = set(members)
+        known.update(map(stem_of, tuple(known)))
+        for stem in self.capacities:
+            if stem not in known:
+                raise AllocationError(
+                    f"strategy '{self.name}': a capacity is configured for '{stem}', which is not "
+                    "a member of the group; correct the name or leave the entry out"
+                )
+
+    def unit_of(self, queue: MessageQueue) -> int:
+        """The class of the queue's weight."""
+        return self._units.get(queue.path, _ONE) if self._units else _ONE
+
+    def capacity_of(self, member: str) -> Fraction:
+        """The configured capacity; the full id goes before its stem."""
+        found = self._capacities.get(member) or self._capacities.get(stem_of(member))
+        return found or Fraction(1)
+
+    def _facts(
+        self, queue: MessageQueue, members: Sequence[str], owner: int, loads: Sequence[int]
+    ) -> dict[str, Any]:
+        capacities = [self.capacity_of(member) for member in members]
+        fair = sum(loads) * capacities[owner] / sum(capacities)
+        return {
+            "weight": self.weights.get(queue.path, 1.0),
+            "counts_as": self.unit_of(queue) / _ONE,
+            "load": loads[owner] / _ONE,
+            "fair_load": float(fair / _ONE),
+            "capacity": float(capacities[owner]),
+        }
+
+    def _words(self, data: Mapping[str, Any]) -> str:
+        return (
+            f"the queue's weight {data['weight']:g} counts as {data['counts_as']:.4g}, and the "
+            f"owner has a load of {data['load']:.4g} where {data['fair_load']:.4g} would be exactly "
+            f"its part (capacity {data['capacity']:g})"
+        )
+
+    def _numbers(self, option: str, given: object) -> dict[str, float]:
+        if given is None:
+            return {}
+        if not isinstance(given, Mapping):
+            raise AllocationError(
+                f"strategy '{self.name}': option {option} is a {type(given).__name__}; give a "
+                f"mapping from {'queue path' if option == 'weights' else 'client id'} to number"
+            )
+        for key, number in given.items():
+            usable = isinstance(number, int | float) and not isinstance(number, bool)
+            if not isinstance(key, str) or not usable or not _LEAST <= number <= _MOST:
+                raise AllocationError(
+                    f"strategy '{self.name}': option {option} gives {key!r} the value {number!r}; "
+                    f"give a number from {_LEAST:g} to {_MOST:g} (an idle queue has a small "
+                    "weight, not none)"
+                )
+        return {key: float(number) for key, number in given.items()}
