@@ -549,3 +549,18 @@ def test_messages_before_the_offset_that_was_asked_for_are_dropped(harness):
     consume = one(effects, Consume)
     assert consume.batch.offsets == [5, 6]
     assert one(effects, Pull).offset == 8
+
+
+def test_a_strategy_across_topics_shares_all_topics_out_together():
+    topics = [f"topic-{number}" for number in range(8)]
+    harness = Harness("CROSS_TOPIC", topics=topics, client_id="a@gmq1-CROSS_TOPIC")
+    for topic in topics[:-1]:
+        harness.handle(RouteLearned(topic, frozenset({MessageQueue(topic, "broker-a", 0)})))
+    harness.handle(Started())
+    members = ("a@gmq1-CROSS_TOPIC", "b@gmq1-CROSS_TOPIC")
+    # As long as one route is missing, members may differ in what they see: nothing moves.
+    assert not only(harness.members(*members), FindOffset)
+    harness.now += 1.0
+    last = topics[-1]
+    harness.handle(RouteLearned(last, frozenset({MessageQueue(last, "broker-a", 0)})))
+    assert len(only(harness.members(*members), FindOffset)) == 4

@@ -229,9 +229,32 @@ class PassPlanner:
         )
         if agreement.reason:
             effects.append(Warn(f"strategy {self._settings.group}", agreement.reason))
-        if not queues:
-            share: tuple[MessageQueue, ...] = ()
-        else:
-            snapshot = Snapshot.of(self._settings.group, queues, members)
+        together = self._shared_out_together(strategy, topic, queues)
+        if together is None:
+            return None
+        share: tuple[MessageQueue, ...] = ()
+        if together:
+            snapshot = Snapshot.of(self._settings.group, together, members)
             share = assign(strategy, snapshot).get(self._settings.client_id, ())
-        return Target(topic, frozenset(share), self._trigger, members, strategy.name)
+        mine = frozenset(queue for queue in share if queue.topic == topic)
+        return Target(topic, mine, self._trigger, members, strategy.name)
+
+    def _shared_out_together(
+        self, strategy: Strategy, topic: str, queues: frozenset[MessageQueue]
+    ) -> frozenset[MessageQueue] | None:
+        """The queues that are one pot with this topic's; None while one of them is unknown.
+
+        A strategy that looks across topics needs all of them, or members with different routes
+        would compute different owners. The retry topic, which comes and goes with its group, is
+        always a pot of its own.
+        """
+        if not getattr(strategy, "cross_topic", False) or topic.startswith(_RETRY_TOPIC_PREFIX):
+            return queues
+        pot: set[MessageQueue] = set()
+        for name, known in self._queues.items():
+            if name.startswith(_RETRY_TOPIC_PREFIX):
+                continue
+            if known is None:
+                return None
+            pot |= known
+        return frozenset(pot)
