@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gimbalmq import balance as balance
     from gimbalmq import errors as errors
+    from gimbalmq.client.admin import Admin
     from gimbalmq.client.lite_pull_consumer import LitePullConsumer
     from gimbalmq.client.producer import Producer
     from gimbalmq.client.pull_consumer import PullConsumer
     from gimbalmq.client.push_consumer import PushConsumer
     from gimbalmq.core.fault import FaultTolerance
+    from gimbalmq.flows.admin_offsets import QueueOffsets
     from gimbalmq.model.message import Message, SendResult, SendStatus
     from gimbalmq.model.queue import MessageQueue
     from gimbalmq.model.verdict import Commit, DeadLetter, RetryLater, Rollback, Suspend
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Admin": "gimbalmq.client.admin",
     "Commit": "gimbalmq.model.verdict",
     "DeadLetter": "gimbalmq.model.verdict",
     "FaultTolerance": "gimbalmq.core.fault",
@@ -35,6 +38,7 @@ _HOMES = {
     "PullConsumer": "gimbalmq.client.pull_consumer",
     "PullResult": "gimbalmq.wire.record",
     "PushConsumer": "gimbalmq.client.push_consumer",
+    "QueueOffsets": "gimbalmq.flows.admin_offsets",
     "ReceivedMessage": "gimbalmq.wire.record",
     "RetryLater": "gimbalmq.model.verdict",
     "Rollback": "gimbalmq.model.verdict",
@@ -45,6 +49,7 @@ _HOMES = {
 _MODULES = frozenset({"balance", "errors"})
 
 __all__ = [
+    "Admin",
     "Commit",
     "DeadLetter",
     "FaultTolerance",
@@ -55,6 +60,7 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PushConsumer",
+    "QueueOffsets",
     "ReceivedMessage",
     "RetryLater",
     "Rollback",

@@ -139,7 +139,7 @@ class ClientInstance:
 
         if not waiting:  # topics may be subscribed to later
             done(None)
-        for topic in tuple(waiting):
+        for topic in sorted(waiting):
             self.driver.spawn(
                 fetch_route(self.nameservers, topic, self.settings.mq_client_api_timeout_s),
                 functools.partial(fetched, topic),
@@ -217,7 +217,7 @@ class ClientInstance:
 
     def _poll_routes(self) -> None:
         topics = {topic for member in self._members.values() for topic in member.topics()}
-        for topic in topics | self._published:
+        for topic in sorted(topics | self._published):
             self.refresh_route(topic)
         self.driver.call_later(self.settings.poll_name_server_interval_s, self._poll_routes)
 

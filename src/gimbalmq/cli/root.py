@@ -1,0 +1,63 @@
+"""The command tree. Branches are imported when they are used, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import NamedTuple
+
+import click
+
+__all__ = ["root"]
+
+
+class _Branch(NamedTuple):
+    module: str
+    attribute: str
+    summary: str
+
+
+#: Every command, in the order in which `--help` shows them.
+_BRANCHES = {
+    "demo": _Branch(
+        "gimbalmq.cli.demo.command", "demo", "See it all on this machine, in a minute."
+    ),
+    "cluster": _Branch("gimbalmq.cli.cluster", "cluster", "Start RocketMQ on this machine."),
+    "topic": _Branch("gimbalmq.cli.topic", "topic", "List, make, look at and remove topics."),
+    "group": _Branch(
+        "gimbalmq.cli.group", "group", "Who is in a group, who owns which queue and why, and lag."
+    ),
+    "message": _Branch("gimbalmq.cli.message", "message", "Send, watch and look up messages."),
+    "balance": _Branch(
+        "gimbalmq.cli.balance", "balance", "Share out queues on paper: what would happen if."
+    ),
+}
+
+
+class _LazyGroup(click.Group):
+    """A group that knows the names and summaries of its commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_BRANCHES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        branch = _BRANCHES.get(cmd_name)
+        if branch is None:
+            return None
+        command: click.Command = getattr(import_module(branch.module), branch.attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, branch.summary) for name, branch in _BRANCHES.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gimbalmq", message="gimbalmq %(version)s")
+def root() -> None:
+    """Load balancing for Apache RocketMQ: clusters, groups, queues and who owns them.
+
+    Exit codes: 0 fine, 1 a finding, 2 wrong use or failure.
+    """

@@ -1,0 +1,28 @@
+"""Runs the command line against a cluster and keeps what it said."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import NamedTuple
+
+from gimbalmq.cli.main import main
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def run(cluster, *arguments: str) -> Said:
+    """What a shell would see of a command; `cluster` None names no name server."""
+    where = () if cluster is None else ("--nameserver", cluster.nameserver)
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main([*arguments, *where])
+        except SystemExit as end:
+            code = end.code
+    return Said(code, out.getvalue(), err.getvalue())
