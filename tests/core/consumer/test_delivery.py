@@ -4,8 +4,8 @@ import pytest
 
 from core.consumer.harness import ME, QUEUES, one, only
 from core.consumer.test_locks import LockingHarness
-from gimbalmq.core.consumer.effects import Bury, Consume, SetTimer, Warn
-from gimbalmq.core.consumer.events import Consumed, SentBack, TimerFired, TimerName
+from gimbalmq.core.consumer.effects import Bury, Consume, Lock, SetTimer, Warn
+from gimbalmq.core.consumer.events import Consumed, LockAnswered, SentBack, TimerFired, TimerName
 
 
 def ordered(**settings):
@@ -126,8 +126,10 @@ def test_a_rollback_delivers_everything_uncommitted_again_in_order():
 def test_an_ended_permit_stops_the_queue_until_the_lock_is_renewed():
     harness, pull = ordered()
     batch = one(harness.deliver(pull, b"a", b"b"), Consume).batch
-    harness.now += 3.5
+    harness.now += 2.9
+    renew, sent_at = one(harness.handle(TimerFired(TimerName.RENEW_LOCKS)), Lock), harness.now
+    harness.now += 0.6  # the answer takes its time
     effects = harness.handle(Consumed(pull.queue, pull.epoch, batch, 0, 2, reached=1))
     assert not only(effects, Consume)
-    renewed = harness.lock(harness.handle(TimerFired(TimerName.RENEW_LOCKS)))
+    renewed = harness.handle(LockAnswered(renew.asked, frozenset(QUEUES), sent_at))
     assert [(c.first, c.until) for c in only(renewed, Consume)] == [(1, 2)]

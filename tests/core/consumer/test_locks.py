@@ -3,6 +3,7 @@ import pytest
 from core.consumer.harness import ME, OTHER, QUEUES, Harness, one, only
 from gimbalmq.core.consumer.effects import (
     Cancel,
+    Commit,
     ConfirmGone,
     Consume,
     FindOffset,
@@ -182,14 +183,19 @@ def refused_after_death(harness, dead=OTHER, members=(ME,)):
     return harness.lock(effects, granted=())
 
 
+def take_over_timer(effects):
+    return next(t for t in only(effects, SetTimer) if t.name is TimerName.TAKE_OVER)
+
+
 def test_pitfall_12_locks_of_a_dead_member_are_taken_over_after_the_grace_time(harness):
-    effects = refused_after_death(harness)
-    timer = next(t for t in only(effects, SetTimer) if t.name is TimerName.TAKE_OVER)
+    # Asked about at once: grace begins when no broker lists the member any more.
+    first = one(refused_after_death(harness), ConfirmGone)
+    timer = take_over_timer(harness.handle(GoneConfirmed(first.members)))
     assert timer.delay_s == 4.0
     harness.now += timer.delay_s
-    confirm = one(harness.handle(TimerFired(TimerName.TAKE_OVER)), ConfirmGone)
-    assert confirm.members == {OTHER}
-    take_over = one(harness.handle(GoneConfirmed(confirm.members)), TakeOver)
+    last = one(harness.handle(TimerFired(TimerName.TAKE_OVER)), ConfirmGone)
+    assert last.members == {OTHER}
+    take_over = one(harness.handle(GoneConfirmed(last.members)), TakeOver)
     assert (set(take_over.queues), take_over.members) == (set(QUEUES[2:]), {OTHER})
     asked = one(harness.handle(TakenOver(take_over.queues)), Lock).asked
     assert {queue for queue, _ in asked} == set(QUEUES[2:])
@@ -197,22 +203,37 @@ def test_pitfall_12_locks_of_a_dead_member_are_taken_over_after_the_grace_time(h
 
 def test_nobody_is_taken_over_from_before_the_grace_time_is_over(harness):
     refused_after_death(harness)
+    harness.handle(GoneConfirmed(frozenset({OTHER})))
     harness.now += 3.9
-    assert not harness.handle(TimerFired(TimerName.TAKE_OVER))
+    assert not only(harness.handle(TimerFired(TimerName.TAKE_OVER)), ConfirmGone)
 
 
-def test_a_member_that_some_broker_still_lists_is_left_alone(harness):
-    refused_after_death(harness)
-    harness.now += 4.0
-    harness.handle(TimerFired(TimerName.TAKE_OVER))
+@pytest.mark.parametrize("question", ["first", "last"])
+def test_a_member_that_some_broker_still_lists_is_left_alone(harness, question):
+    effects = refused_after_death(harness)
+    if question == "last":
+        harness.handle(GoneConfirmed(frozenset({OTHER})))
+        harness.now += 4.0
+        effects = harness.handle(TimerFired(TimerName.TAKE_OVER))
+    assert one(effects, ConfirmGone)
     effects = harness.handle(GoneConfirmed(frozenset()))
     assert not only(effects, TakeOver)
-    # It starts over: another whole grace time.
-    assert next(t for t in only(effects, SetTimer)).delay_s == 4.0
+    # It starts over: asked again later, and another whole grace time after that.
+    assert take_over_timer(effects).delay_s == 4.0
+
+
+def test_the_grace_time_starts_anew_with_every_new_list(harness):
+    refused_after_death(harness)
+    harness.handle(GoneConfirmed(frozenset({OTHER})))
+    harness.now += 3.0
+    assert one(harness.pass_again(ME), ConfirmGone)
+    timer = take_over_timer(harness.handle(GoneConfirmed(frozenset({OTHER}))))
+    assert timer.delay_s == 4.0
 
 
 def test_a_member_that_comes_back_in_time_keeps_its_locks(harness):
     refused_after_death(harness)
+    harness.handle(GoneConfirmed(frozenset({OTHER})))
     harness.now += 2.0
     harness.pass_again(ME, OTHER)
     harness.now += 4.0
@@ -221,12 +242,27 @@ def test_a_member_that_comes_back_in_time_keeps_its_locks(harness):
 
 def test_beside_java_members_locks_are_not_taken_over_unless_asked_for():
     harness = LockingHarness()
-    effects = refused_after_death(harness, members=(ME, JAVA))
-    assert TimerName.TAKE_OVER not in {timer.name for timer in only(effects, SetTimer)}
+    assert not only(refused_after_death(harness, members=(ME, JAVA)), ConfirmGone)
     harness = LockingHarness(take_over_foreign_grace_s=35.0)
-    effects = refused_after_death(harness, members=(ME, JAVA))
-    timer = next(t for t in only(effects, SetTimer) if t.name is TimerName.TAKE_OVER)
+    confirm = one(refused_after_death(harness, members=(ME, JAVA)), ConfirmGone)
+    timer = take_over_timer(harness.handle(GoneConfirmed(confirm.members)))
     assert timer.delay_s == 35.0
+
+
+def test_a_renewal_after_the_permit_has_ended_does_not_revive_the_queue(harness):
+    harness.owning_locked(ME)
+    harness.now += 3.5
+    renew = one(harness.handle(TimerFired(TimerName.RENEW_LOCKS)), Lock)
+    effects = harness.handle(LockAnswered(renew.asked, frozenset(QUEUES), harness.now))
+    assert {cancel.queue for cancel in only(effects, Cancel)} == set(QUEUES)
+
+
+def test_without_a_permit_nothing_is_committed(harness):
+    pull = harness.owning_locked(ME)[QUEUES[0]]
+    consume = one(harness.deliver(pull, b"x"), Consume)
+    harness.handle(Consumed(pull.queue, pull.epoch, consume.batch, 0, 1))
+    harness.now += 3.5
+    assert not only(harness.handle(TimerFired(TimerName.COMMIT)), Commit)
 
 
 # ---- lease ---------------------------------------------------------------------------------------
@@ -244,7 +280,9 @@ def test_what_a_permit_that_ended_kept_back_starts_when_the_lock_is_renewed():
     harness = LockingHarness(ordered=False, lease=True)
     pull = harness.owning_locked(ME)[QUEUES[0]]
     consume = one(harness.deliver(pull, b"a", b"b", b"c"), Consume)
-    harness.now += 3.5
+    harness.now += 2.9
+    renew, sent_at = one(harness.handle(TimerFired(TimerName.RENEW_LOCKS)), Lock), harness.now
+    harness.now += 0.6  # the answer takes its time
     harness.handle(Consumed(pull.queue, pull.epoch, consume.batch, 0, 3, reached=1))
-    renewed = harness.lock(harness.handle(TimerFired(TimerName.RENEW_LOCKS)))
+    renewed = harness.handle(LockAnswered(renew.asked, frozenset(QUEUES), sent_at))
     assert [(c.first, c.until) for c in only(renewed, Consume)] == [(1, 3)]

@@ -36,8 +36,7 @@ class Delivery:
 
     def start_waiting(self, held: HeldQueue, now: float) -> None:
         """Start what may start now."""
-        permit = held.permit
-        if held.released or (permit is not None and now >= permit.valid_until):
+        if held.released or not held.sure(now):
             return
         if not self._context.settings.ordered:
             while held.waiting:

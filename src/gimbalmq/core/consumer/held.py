@@ -93,6 +93,10 @@ class HeldQueue:
         #: How often the message at an offset of an ordered queue has failed.
         self.attempts: dict[int, int] = {}
 
+    def sure(self, now: float) -> bool:
+        """Whether nobody else can own the queue: no lock is needed, or it is sure to hold."""
+        return self.permit is None or now < self.permit.valid_until
+
     @property
     def released(self) -> bool:
         """Whether the queue is on its way out."""

@@ -41,7 +41,12 @@ class LockKeeper:
         self._members: frozenset[str] = frozenset()
         #: Members that vanished from the list, and when that was noticed.
         self._gone: dict[str, float] = {}
-        self._confirming = False
+        #: Those of them that no broker listed any more, and since when that is known.
+        self._cleared: dict[str, float] = {}
+        #: Whom the brokers are being asked about, and whether it is for the last time.
+        self._asked: frozenset[str] = frozenset()
+        self._last_question = False
+        self._ask_again_at = float("-inf")
 
     # ---- asking ------------------------------------------------------------------------------
 
@@ -94,6 +99,11 @@ class LockKeeper:
         held.lock_refused = False
         if held.released:
             return  # renewed only so that nobody else starts while listeners finish
+        if held.state is not HeldState.LOCKING and sent_at >= held.permit.valid_until:
+            # It was not sure between the two: another member may have had the queue, so what is
+            # cached, and how far this member believes to be, no longer count.
+            self._lost(held, now)
+            return
         held.permit.valid_until = sent_at + self._context.settings.lock_trust_s
         if held.state is HeldState.LOCKING:
             held.state = HeldState.LOCATING
@@ -114,6 +124,9 @@ class LockKeeper:
             for member, since in self._gone.items()
             if member not in listed and now - since < _FORGET_GONE_S
         }
+        # Somebody may have come and gone on a broker that this list is not from: the grace time
+        # of everyone starts anew.
+        self._cleared.clear()
         self._plan_take_over(now)
 
     def _grace_s(self) -> float | None:
@@ -130,36 +143,54 @@ class LockKeeper:
         )
 
     def _plan_take_over(self, now: float) -> None:
+        """Ask every broker at once about the gone, then again when their grace time is over."""
         grace_s = self._grace_s()
-        if grace_s is None or not self._gone or self._confirming or not self._refused():
+        if grace_s is None or not self._gone or self._asked or not self._refused():
             return
-        wait_s = max(0.0, min(self._gone.values()) + grace_s - now)
-        self._context.set_timer(TimerName.TAKE_OVER, wait_s)
+        unsure = frozenset(self._gone) - self._cleared.keys()
+        if unsure and now >= self._ask_again_at:
+            self._ask(unsure, last=False)
+            return
+        starts = [since + grace_s for since in self._cleared.values()]
+        if unsure:
+            starts.append(self._ask_again_at)
+        self._context.set_timer(TimerName.TAKE_OVER, max(0.0, min(starts) - now))
+
+    def _ask(self, members: frozenset[str], *, last: bool) -> None:
+        self._asked, self._last_question = members, last
+        self._context.out.append(ConfirmGone(members))
 
     def take_over_due(self, now: float) -> None:
         """The grace time of someone is over: make sure that no broker lists it."""
         grace_s = self._grace_s()
-        if grace_s is None or self._confirming or not self._refused():
+        if grace_s is None or self._asked or not self._refused():
             return
-        gone = frozenset(one for one, since in self._gone.items() if now - since >= grace_s)
-        if gone:
-            self._confirming = True
-            self._context.out.append(ConfirmGone(gone))
+        due = frozenset(one for one, since in self._cleared.items() if since + grace_s <= now)
+        if due:
+            self._ask(due, last=True)
+        else:
+            self._plan_take_over(now)
 
     def gone_confirmed(self, event: GoneConfirmed, now: float) -> None:
-        """Every broker was asked: take the locks of those that none lists."""
-        self._confirming = False
+        """Every broker was asked: grace begins for those that none lists, or is over."""
+        asked, self._asked = self._asked, frozenset()
+        missing = event.members & asked & self._gone.keys()
         grace_s = self._grace_s()
-        dead = frozenset(one for one in event.members if one in self._gone)
-        queues = self._refused()
-        if grace_s is None or not queues:
+        if grace_s is None:
             return
-        if dead:
+        if asked - missing:
+            # Some broker still lists them, or could not be asked.
+            self._ask_again_at = now + grace_s
+            for member in asked - missing:
+                self._cleared.pop(member, None)
+        queues = self._refused()
+        dead = missing & self._cleared.keys()
+        if self._last_question and dead and queues:
             self._context.out.append(TakeOver(queues, dead))
-        else:
-            # Asked in vain: some broker still lists them, or could not be asked.
-            self._gone = dict.fromkeys(self._gone, now)
-            self._plan_take_over(now)
+            return
+        for member in missing:
+            self._cleared.setdefault(member, now)
+        self._plan_take_over(now)
 
     def taken_over(self, event: TakenOver) -> None:
         """The locks are off: ask for them."""

@@ -167,7 +167,7 @@ class ConsumerMachine:
                 else:
                     self._carry_out(self.passes.due(now), now)
             case TimerName.COMMIT:
-                self._commit_all()
+                self._commit_all(now)
             case TimerName.RENEW_LOCKS:
                 self._locks.renew()
             case TimerName.TAKE_OVER:
@@ -193,11 +193,11 @@ class ConsumerMachine:
             case _:  # the other timers belong to no queue
                 raise AssertionError(name)
 
-    def _commit_all(self) -> None:
+    def _commit_all(self, now: float) -> None:
         # Also when unchanged, as Java does: it repairs an offset that a late commit of an
-        # earlier owner moved back.
+        # earlier owner moved back. But not while somebody else may own the queue.
         for held in self.held.values():
-            if held.owned and held.process is not None:
+            if held.owned and held.process is not None and held.sure(now):
                 self._context.out.append(Commit(held.queue, held.process.commit_offset))
         self._context.set_timer(TimerName.COMMIT, self.settings.persist_consumer_offset_interval_s)
 

@@ -50,10 +50,9 @@ class PullLoop:
         else:
             held.state = HeldState.PULLING
             held.last_pull_at = now
-            process = held.process
-            self._context.out.append(
-                Pull(held.queue, held.epoch, process.next_offset, process.commit_offset)
-            )
+            # An offset rides along only while nobody else can own the queue.
+            commit = held.process.commit_offset if held.sure(now) else 0
+            self._context.out.append(Pull(held.queue, held.epoch, held.process.next_offset, commit))
 
     def progressed(self, held: HeldQueue, now: float) -> None:
         """Messages finished: a queue that was held back may go on."""

@@ -1,0 +1,176 @@
+"""Listeners in virtual time: takes runs of messages as the worker threads do.
+
+A worker looks at the queue's permit before each message; a run of single messages that turns out
+slow gives its rest back to be shared; an ordered run stops at the first message that fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.testing.sim.history import Kind
+from gimbalmq.testing.sim.world import Process
+
+__all__ = ["ListenerHabits", "SimExecutor"]
+
+_RUN_S: Final = 0.002
+_RUN_MESSAGES: Final = 4
+_SUSPEND_S: Final = 0.2
+
+
+class ListenerHabits(msgspec.Struct, frozen=True):
+    """How long listeners take, and how often they fail or hang."""
+
+    shortest_s: float = 0.001
+    longest_s: float = 0.02
+    hang_s: float = 6.0
+    hang_share: float = 0.0
+    failure_share: float = 0.0
+
+
+class _Run:
+    """What one worker is doing."""
+
+    def __init__(self, consume: Consume, first: int, until: int, now: float) -> None:
+        self.consume = consume
+        self.first = first
+        self.until = until
+        self.position = first
+        self.share_at = now + _RUN_S
+        self.failures: list[tuple[int, int]] = []
+
+
+class SimExecutor:
+    """The workers of one member."""
+
+    def __init__(
+        self,
+        process: Process,
+        habits: ListenerHabits,
+        workers: int,
+        finished: Callable[[Consumed], None],
+    ) -> None:
+        self._process = process
+        self._world = process.world
+        self._habits = habits
+        self._idle = workers
+        self._finished = finished
+        self._waiting: deque[Consume] = deque()
+        self._running: Counter[tuple[MessageQueue, int]] = Counter()
+        self._cancelled: set[tuple[MessageQueue, int]] = set()
+
+    # ---- the host's side ---------------------------------------------------------------------
+
+    def submit(self, consume: Consume) -> None:
+        """Let a run of messages wait for a worker."""
+        self._waiting.append(consume)
+        self._process.soon(self._wake)
+
+    def cancel(self, queue: MessageQueue, epoch: int) -> int:
+        """Discard what waits of a queue; returns how many messages workers still hold."""
+        self._waiting = deque(
+            one for one in self._waiting if one.queue != queue or one.epoch != epoch
+        )
+        running = self._running[queue, epoch]
+        if running:
+            self._cancelled.add((queue, epoch))
+        return running
+
+    def accounted(self, done: Consumed) -> None:
+        """The owner has taken a result in."""
+        key = done.queue, done.epoch
+        self._running[key] -= done.until - done.first
+        if not self._running[key]:
+            del self._running[key]
+            self._cancelled.discard(key)
+
+    # ---- workers -----------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self._process.clock.read().at_s
+
+    def _wake(self) -> None:
+        while self._idle and self._waiting:
+            consume = self._waiting.popleft()
+            first, until = consume.first, consume.until
+            if not consume.ordered:
+                until = min(first + self._world.chance.randint(1, _RUN_MESSAGES), until)
+            if until < consume.until:
+                self._waiting.appendleft(msgspec.structs.replace(consume, first=until))
+            self._running[consume.queue, consume.epoch] += until - first
+            self._idle -= 1
+            self._next(_Run(consume, first, until, self._now()))
+
+    def _next(self, run: _Run) -> None:
+        permit, now = run.consume.permit, self._now()
+        over = run.position >= run.until or (permit is not None and now >= permit.valid_until)
+        if over or (not run.consume.ordered and now >= run.share_at):
+            self._end(run)
+            return
+        message = run.consume.batch.messages[run.position]
+        self._note(Kind.STARTED, run)
+        chance, habits = self._world.chance, self._habits
+        duration_s = chance.uniform(habits.shortest_s, habits.longest_s)
+        if chance.random() < habits.hang_share:
+            duration_s = habits.hang_s
+        fails = chance.random() < habits.failure_share
+        del message
+        self._process.later(duration_s, lambda: self._ended(run, fails=fails))
+
+    def _note(self, kind: Kind, run: _Run) -> None:
+        consume = run.consume
+        message = consume.batch.messages[run.position]
+        self._world.note(
+            kind,
+            self._process.name,
+            queue=consume.queue.path,
+            offset=consume.batch.offsets[run.position],
+            epoch=consume.epoch,
+            text=bytes(message.body).decode(),
+        )
+
+    def _ended(self, run: _Run, *, fails: bool) -> None:
+        self._note(Kind.FAILED if fails else Kind.ENDED, run)
+        if fails and run.consume.ordered:
+            self._end(run, suspend_s=_SUSPEND_S)
+            return
+        if fails:
+            run.failures.append((run.position, 0))
+        run.position += 1
+        self._next(run)
+
+    def _end(self, run: _Run, suspend_s: float | None = None) -> None:
+        consume, reached = run.consume, run.position
+        done = Consumed(
+            consume.queue,
+            consume.epoch,
+            consume.batch,
+            run.first,
+            run.until,
+            tuple(run.failures),
+            None if reached == run.until else reached,
+            suspend_s,
+        )
+        if reached < run.until and not consume.ordered and self._give_back(run):
+            done = msgspec.structs.replace(done, until=reached, reached=None)
+        self._idle += 1
+        self._process.soon(lambda: self._finished(done))
+        self._process.soon(self._wake)
+
+    def _give_back(self, run: _Run) -> bool:
+        consume = run.consume
+        key = consume.queue, consume.epoch
+        permit = consume.permit
+        if key in self._cancelled or (permit is not None and self._now() >= permit.valid_until):
+            return False
+        self._running[key] -= run.until - run.position
+        rest = msgspec.structs.replace(consume, first=run.position, until=run.until)
+        self._waiting.appendleft(rest)
+        return True
