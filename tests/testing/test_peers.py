@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -155,19 +154,6 @@ def test_a_delayed_message_arrives_later(java_peer, topic, group_name):
         producer.send(Message(topic, b"later", delay_level=1))
         (got,) = consumer.wait_received(1)
     assert got.stored_at_ms - got.born_at_ms >= 900
-
-
-def test_a_message_with_a_time_arrives_at_that_time(java_peer, topic, group_name):
-    if java_peer.version.startswith("4."):
-        pytest.skip("RocketMQ 4.x knows delay levels only")
-    due = datetime.now(UTC) + timedelta(seconds=2)
-    with (
-        java_peer.push_consumer(group_name, topic) as consumer,
-        java_peer.producer("timed") as producer,
-    ):
-        producer.send(Message(topic, b"timed", deliver_at=due))
-        (got,) = consumer.wait_received(1)
-    assert got.stored_at_ms >= due.timestamp() * 1000 - 1000
 
 
 def test_only_committed_transactions_are_delivered(java_peer, topic, group_name):
