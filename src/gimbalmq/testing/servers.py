@@ -135,7 +135,6 @@ def _broker_settings(store: Path, name: str, port: int, nameserver: str) -> dict
         "osPageCacheBusyTimeOutMills": "5000",
         "autoCreateTopicEnable": "true",
         "enablePropertyFilter": "true",
-        # 5.x writes its whole timer wheel out every second, also when nothing has changed, which
-        # keeps an idle broker at a fifth of a core.
+        # 5.x writes its whole timer wheel out every second, also when nothing has changed.
         "timerFlushIntervalMs": "30000",
     }
