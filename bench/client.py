@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import client_consume
 import client_send
 from client_stage import Stage, add_options
 from harness import Row, arguments, run
@@ -16,10 +17,13 @@ from harness import Row, arguments, run
 def rows(stage: Stage) -> Iterator[Row]:
     with stage:
         yield from client_send.rows(stage)
+        yield from client_consume.rows(stage)
 
 
 if __name__ == "__main__":
-    parser = arguments("Send with the Python and the Java client on one RocketMQ 5.5.0 broker.")
+    parser = arguments(
+        "Send and consume with the Python and the Java client on one RocketMQ 5.5.0 broker."
+    )
     add_options(parser)
     given = parser.parse_args()
     stage = Stage(given.only, rounds=given.rounds, warm=given.warm)

@@ -108,6 +108,15 @@ class _Offsets(msgspec.Struct, frozen=True):
     committed: int = -1
 
 
+class _First(msgspec.Struct, frozen=True):
+    queue: MessageQueue
+    at_ms: int
+
+
+class _Lapse(msgspec.Struct, frozen=True):
+    seconds: float | None
+
+
 class Host(Protocol):
     """The process that an actor lives in."""
 
@@ -314,6 +323,22 @@ class JavaPushConsumer(Actor):
     def count(self) -> int:
         """How many messages its listener was given, refused ones included."""
         return self._ask("count", int)
+
+    def expect(self, messages: int) -> None:
+        """Take the time of the next `messages`, for `lapse`."""
+        self._tell("expect", messages=messages)
+
+    def lapse(self) -> float | None:
+        """Seconds from the first listener call to the end of the last expected one, once over."""
+        return self._ask("lapse", _Lapse).seconds
+
+    def mark(self) -> None:
+        """Forget the times of `first_deliveries`."""
+        self._tell("mark")
+
+    def first_deliveries(self) -> dict[MessageQueue, int]:
+        """When each queue delivered its first message here since the mark (wall time in ms)."""
+        return {one.queue: one.at_ms for one in self._ask("firsts", list[_First])}
 
     def behave(self, *, fail_times: int | None = None, sleep_ms: int | None = None) -> None:
         """Change how its listener behaves from now on."""

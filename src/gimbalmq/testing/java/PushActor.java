@@ -2,6 +2,8 @@ package gimbalmq.peer;
 
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
@@ -20,6 +22,9 @@ final class PushActor implements Actor {
     private final String name;
     private final DefaultMQPushConsumer consumer;
     private final AtomicLong count = new AtomicLong();
+    private final AtomicLong bytes = new AtomicLong();
+    private final Stopwatch stopwatch = new Stopwatch();
+    private final Map<MessageQueue, Long> firstMs = new ConcurrentHashMap<>();
     private final String report;
     private volatile int failTimes;
     private volatile long sleepMs;
@@ -29,6 +34,7 @@ final class PushActor implements Actor {
         report = args.text("report", "full");
         failTimes = args.count("fail_times", 0);
         sleepMs = args.number("sleep_ms", 0);
+        stopwatch.expect(args.number("expect", Long.MAX_VALUE));
         consumer = new DefaultMQPushConsumer(
             args.text("group"), Clients.credentials(args), Clients.allocation(args));
         Clients.configure(consumer, args);
@@ -67,6 +73,18 @@ final class PushActor implements Actor {
                     consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet());
             case "count":
                 return count.get();
+            case "expect":
+                stopwatch.expect(args.number("messages"));
+                return null;
+            case "lapse":
+                return Json.map("seconds", stopwatch.lapse());
+            case "mark":
+                firstMs.clear();
+                return null;
+            case "firsts":
+                List<Object> firsts = new ArrayList<>();
+                firstMs.forEach((queue, ms) -> firsts.add(Json.map("queue", Args.from(queue), "at_ms", ms)));
+                return firsts;
             case "behave":
                 failTimes = args.count("fail_times", failTimes);
                 sleepMs = args.number("sleep_ms", sleepMs);
@@ -117,8 +135,26 @@ final class PushActor implements Actor {
     }
 
     private boolean consumed(List<MessageExt> messages, MessageQueue queue) {
+        stopwatch.begin();
+        if (!firstMs.containsKey(queue)) {
+            firstMs.putIfAbsent(queue, System.currentTimeMillis());
+        }
+        try {
+            return reported(messages, queue);
+        } finally {
+            stopwatch.end(messages.size());
+        }
+    }
+
+    private boolean reported(List<MessageExt> messages, MessageQueue queue) {
         boolean accepted = messages.stream().noneMatch(message -> message.getReconsumeTimes() < failTimes);
         count.addAndGet(messages.size());
+        // A listener that looks at nothing would be no measure of a consumer.
+        long size = 0;
+        for (MessageExt message : messages) {
+            size += message.getBody().length;
+        }
+        bytes.addAndGet(size);
         if (!"count".equals(report)) {
             List<Object> records = new ArrayList<>();
             messages.forEach(message -> records.add(Records.received(message, queue, "brief".equals(report))));
