@@ -10,9 +10,11 @@ succeed later without a change by the caller.
     ├── AllocationError          a strategy cannot share out these queues (also a ValueError)
     ├── ProtocolError            bytes that are not the protocol: wrong server, corrupt data
     ├── TransportError           connect, read or write failed
+    │   ├── UnreachableError     no connection could be made
     │   └── CallTimeoutError     no answer within the time allowed
     ├── BrokerError              a broker or name server answered with an error code
-    │   └── TopicNotFoundError   no route for the topic
+    │   ├── TopicNotFoundError   no route for the topic
+    │   └── AccessDeniedError    the keys are wrong, missing, or not allowed to do this
     ├── SendError                every attempt to send failed; `attempts` lists them
     ├── OffsetError              the wanted offset is not stored, or no longer
     └── EngineError              a test or demo cluster could not be fetched or started
@@ -23,6 +25,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "AccessDeniedError",
     "AllocationError",
     "BrokerError",
     "CallTimeoutError",
@@ -35,6 +38,7 @@ __all__ = [
     "StateError",
     "TopicNotFoundError",
     "TransportError",
+    "UnreachableError",
 ]
 
 #: Response codes after which the same request may succeed a moment later
@@ -80,6 +84,14 @@ class TransportError(GimbalError):
         self.address = address
 
 
+class UnreachableError(TransportError):
+    """No connection could be made; `reason` leaves out advice that is for brokers' addresses."""
+
+    def __init__(self, reason: str, advice: str = "", *, address: str = "") -> None:
+        super().__init__(f"{reason}; {advice}" if advice else reason, address=address)
+        self.reason = reason
+
+
 class CallTimeoutError(TransportError):
     """The peer did not answer in time."""
 
@@ -95,6 +107,15 @@ class BrokerError(GimbalError):
 
 class TopicNotFoundError(BrokerError):
     """The name servers know no route for the topic."""
+
+
+class AccessDeniedError(BrokerError):
+    """A broker refused the keys, or what they ask for; the same request will not succeed later."""
+
+    def __init__(self, message: str, *, code: int, address: str = "", remark: str = "") -> None:
+        super().__init__(message, code=code, address=address, remark=remark)
+        # 4.x answers with a code that otherwise means "try again".
+        self.retryable = False
 
 
 class SendError(GimbalError):

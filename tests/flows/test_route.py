@@ -119,3 +119,14 @@ def test_an_unreachable_name_server_is_not_taken_for_an_unknown_topic():
     script = Script(TransportError("down"))
     with pytest.raises(TransportError):
         script.run(fetch_publish_route(NameServers(["n:1"]), "orders"))
+
+
+def test_a_new_list_of_name_servers_goes_on_with_the_one_that_worked():
+    servers = NameServers(["a:1", "b:1"])
+    servers.worked("b:1")
+    assert not servers.replace(["b:1", "a:1"]), "the order says nothing"
+    assert servers.replace(["c:1", "b:1"])
+    assert servers.in_turn() == ("b:1", "c:1")
+    assert servers.replace(["d:1"])
+    servers.worked("b:1")  # asked before the change
+    assert servers.in_turn() == ("d:1",)

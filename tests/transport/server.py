@@ -12,11 +12,12 @@ class LoopbackServer:
     """Answers each request with `answer(request)`; None means silence.
 
     `raw` is sent in place of any answer, and the connection closed. `closes` closes each
-    connection as soon as it is made.
+    connection as soon as it is made. `tls` is a context: everything is encrypted then.
     """
 
-    def __init__(self, answer=response_to, *, raw=None, closes=False, port=0):
+    def __init__(self, answer=response_to, *, raw=None, closes=False, port=0, tls=None):
         self._answer = answer
+        self._tls = tls
         self._raw = raw
         self._closes = closes
         self._lock = threading.Lock()
@@ -90,7 +91,12 @@ class LoopbackServer:
 
     def _serve(self, connection):
         with contextlib.suppress(OSError), connection:
-            self._talk(connection)
+            if self._tls is not None:
+                encrypted = self._tls.wrap_socket(connection, server_side=True)
+                with self._lock:
+                    self._open[self._open.index(connection)] = connection = encrypted
+            with connection:
+                self._talk(connection)
         with self._lock:
             self._open.remove(connection)
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError
+from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError, UnreachableError
 from gimbalmq.transport.nonblocking import NonBlockingConnection
 from gimbalmq.wire.command import Command, response_to
 from transport.server import LoopbackServer, closed_port, silent
@@ -140,7 +140,7 @@ def test_a_connect_that_takes_too_long_is_given_up():
     with LoopbackServer() as server:
         connection = NonBlockingConnection(server.address, 100.0, 3.0)
         connection.expire(102.9)
-        with pytest.raises(CallTimeoutError, match="timed out"):
+        with pytest.raises(UnreachableError, match="timed out"):
             connection.expire(103.1)
         connection.fail(TransportError("over"))
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gimbalmq.errors import ConfigurationError
+from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire import names
 
 
@@ -54,3 +55,14 @@ def test_a_namespace_is_added_once_and_can_be_taken_away(name):
     assert names.without_namespace(inside) == name
     assert names.without_namespace(inside, "shop") == name
     assert names.namespace_of(inside) == ("" if name == "TBW102" else "shop")
+
+
+@pytest.mark.parametrize(
+    "name", ["orders", "%RETRY%billing", "%DLQ%billing", "TBW102", "rmq_sys_x"]
+)
+def test_both_views_of_a_name_lead_to_each_other(name):
+    for namespace in (names.Namespace(), names.Namespace("shop")):
+        queue = MessageQueue(name, "broker-a", 1)
+        assert namespace.user(namespace.wire(name)) == name
+        assert namespace.user_queue(namespace.wire_queue(queue)) == queue
+        assert namespace.wire(namespace.wire(name)) == namespace.wire(name)

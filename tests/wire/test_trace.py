@@ -1,6 +1,9 @@
 from gimbalmq.wire.trace import (
+    ConsumeOutcome,
     TracedMessage,
     TraceMessageType,
+    consumed_record,
+    consuming_record,
     end_transaction_record,
     publish_record,
 )
@@ -38,3 +41,20 @@ def test_the_end_of_a_transaction_has_javas_thirteen_fields():
     )
     assert record.count("\x01") == 12
     assert record.endswith("\x01T\x01COMMIT_MESSAGE\x01false\x02")
+
+
+def test_what_a_listener_gets_and_says_has_javas_eight_and_nine_fields():
+    before = consuming_record(
+        "ID", "k1 k2", started_ms=1, region="r", group="g", request_id="Q", reconsume_times=2
+    )
+    assert before == "SubBefore\x011\x01r\x01g\x01Q\x01ID\x012\x01k1 k2\x02"
+    after = consumed_record(
+        "ID",
+        "k1 k2",
+        ended_ms=5,
+        group="g",
+        request_id="Q",
+        cost_ms=4,
+        outcome=ConsumeOutcome.EXCEPTION,
+    )
+    assert after == "SubAfter\x01Q\x01ID\x014\x01false\x01k1 k2\x012\x015\x01g\x02"

@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from gimbalmq.errors import BrokerError, TopicNotFoundError
+from gimbalmq.errors import AccessDeniedError, BrokerError, TopicNotFoundError
+from gimbalmq.wire.acl import is_denial
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command
 
@@ -114,7 +115,11 @@ def broker_error(address: str, request: Command, answer: Command) -> BrokerError
         f"{address} refused {_request_name(request.code)} "
         f"with code {answer.code} ({_response_name(answer.code)}): {first_line}"
     )
-    kind = TopicNotFoundError if answer.code == ResponseCode.TOPIC_NOT_EXIST else BrokerError
+    kind: type[BrokerError] = BrokerError
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        kind = TopicNotFoundError
+    elif is_denial(answer.code, remark):
+        kind = AccessDeniedError
     return kind(text, code=answer.code, address=address, remark=remark)
 
 

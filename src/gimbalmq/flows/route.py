@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from gimbalmq.errors import TopicNotFoundError, TransportError
+from gimbalmq.errors import ProtocolError, TopicNotFoundError, TransportError, UnreachableError
 from gimbalmq.flows.effects import Flow, checked_call
 from gimbalmq.model.route import QueueData, TopicRoute
 from gimbalmq.wire.bodies import decode_route
@@ -13,6 +14,8 @@ from gimbalmq.wire.headers import route_request
 from gimbalmq.wire.names import TEMPLATE_TOPIC
 
 __all__ = ["NameServers", "ask_nameservers", "fetch_publish_route", "fetch_route"]
+
+_ADVICE: Final = "; is one running, and reachable from here?"
 
 
 class NameServers:
@@ -35,7 +38,19 @@ class NameServers:
 
     def worked(self, address: str) -> None:
         """Start with this one from now on."""
-        self._current = self.addresses.index(address)
+        if address in self.addresses:  # the list may have changed while it was asked
+            self._current = self.addresses.index(address)
+
+    def replace(self, addresses: Sequence[str]) -> bool:
+        """Use another list from now on, going on with the one that worked; whether it differs."""
+        assert addresses
+        fresh = tuple(addresses)
+        if set(fresh) == set(self.addresses):
+            return False  # an address server may give them in any order
+        current = self.addresses[self._current]
+        self.addresses = fresh
+        self._current = fresh.index(current) if current in fresh else 0
+        return True
 
 
 def ask_nameservers(
@@ -48,16 +63,21 @@ def ask_nameservers(
         BrokerError: the one that was reached refused.
     """
     failures: list[str] = []
+    advice = _ADVICE
     for address in nameservers.in_turn():
         try:
             answer = yield from checked_call(address, request(), timeout_s)
-        except TransportError as error:
+        except UnreachableError as error:
+            failures.append(error.reason)
+        except (TransportError, ProtocolError) as error:
             failures.append(str(error))
+            advice = ""  # it was reached, and the error says what to do
         else:
             nameservers.worked(address)
             return answer
     raise TransportError(
-        "no name server could be asked: " + "; ".join(failures), address=nameservers.addresses[0]
+        "no name server could be asked: " + "; ".join(failures) + advice,
+        address=nameservers.addresses[0],
     )
 
 

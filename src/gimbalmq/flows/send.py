@@ -11,7 +11,14 @@ from typing import Final, Protocol
 
 import msgspec
 
-from gimbalmq.errors import BrokerError, GimbalError, ProtocolError, SendError, TransportError
+from gimbalmq.errors import (
+    AccessDeniedError,
+    BrokerError,
+    GimbalError,
+    ProtocolError,
+    SendError,
+    TransportError,
+)
 from gimbalmq.flows.effects import Flow, broker_error, call, now
 from gimbalmq.model.message import SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
@@ -132,6 +139,7 @@ class Sending:
 
         Raises:
             SendError: no broker took it; the text lists what was tried and why each failed.
+            AccessDeniedError: a broker refused the keys; no other was tried after it.
             ProtocolError: the broker's answer cannot be read.
         """
         attempt = self._attempt
@@ -155,6 +163,9 @@ class Sending:
         broker = self._attempt.queue.broker
         self._tried += (f"{broker}: {error}",)
         self._code = error.code
+        if isinstance(error, AccessDeniedError):
+            # The keys are the same everywhere: another broker would only say it again.
+            return self._give_up(error)
         if isinstance(error, BrokerError):
             if error.code not in self._policy.retry_codes:
                 return self._give_up()
@@ -192,18 +203,24 @@ class Sending:
             )
         raise self._error()
 
-    def _give_up(self) -> SendResult:
+    def _give_up(self, denied: AccessDeniedError | None = None) -> SendResult:
         if self._not_store_ok is not None:
             return self._not_store_ok
+        if denied is not None:
+            raise AccessDeniedError(
+                self._words(),
+                code=denied.code or 0,
+                address=denied.address,
+                remark=denied.remark,
+            ) from denied
         raise self._error()
 
     def _error(self) -> SendError:
-        return SendError(
-            f"message for topic '{self._attempt.queue.topic}' was not sent. Tried: "
-            + "; then ".join(self._tried),
-            attempts=self._tried,
-            code=self._code,
-        )
+        return SendError(self._words(), attempts=self._tried, code=self._code)
+
+    def _words(self) -> str:
+        topic = self._attempt.queue.topic
+        return f"message for topic '{topic}' was not sent. Tried: " + "; then ".join(self._tried)
 
 
 def send(

@@ -1,1 +1,1 @@
-"""Sockets, and nothing else: addresses, and blocking connections."""
+"""Sockets, and nothing else: addresses, TLS, and connections that wait or do not."""

@@ -7,11 +7,19 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from gimbalmq.errors import ConfigurationError, TransportError
+from gimbalmq.errors import ConfigurationError, UnreachableError
 
-__all__ = ["local_ip", "parse_address", "parse_nameservers", "resolve", "split_address"]
+__all__ = [
+    "NAMESERVER_VARIABLE",
+    "local_ip",
+    "parse_address",
+    "parse_nameservers",
+    "resolve",
+    "split_address",
+]
 
-_ENVIRONMENT_NAME: Final = "NAMESRV_ADDR"
+#: The environment variable that names the name servers.
+NAMESERVER_VARIABLE: Final = "NAMESRV_ADDR"
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -45,12 +53,13 @@ def parse_nameservers(
     """
     text = nameserver
     if text is None:
-        text = (os.environ if environment is None else environment).get(_ENVIRONMENT_NAME)
+        text = (os.environ if environment is None else environment).get(NAMESERVER_VARIABLE)
     addresses = tuple(parse_address(part) for part in (text or "").split(";") if part.strip())
     if not addresses:
         raise ConfigurationError(
-            "no name server is known: pass nameserver='host:9876' (several are separated by ';') "
-            f"or set the environment variable {_ENVIRONMENT_NAME}"
+            "no name server is known: pass nameserver='host:9876' (several are separated by ';'), "
+            f"set the environment variable {NAMESERVER_VARIABLE}, or name RocketMQ's address server "
+            "with namesrv_domain or ROCKETMQ_NAMESRV_DOMAIN"
         )
     return tuple(dict.fromkeys(addresses))
 
@@ -61,9 +70,9 @@ def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise TransportError(
-            f"the host of {address} cannot be resolved ({error.strerror or error}): "
-            "check the name, or map it with address_map",
+        raise UnreachableError(
+            f"the host of {address} cannot be resolved ({error.strerror or error})",
+            f"check the name, or say where it is with address_map={{'{address}': 'host:port'}}",
             address=address,
         ) from error
     family, _kind, _protocol, _name, where = found[0]

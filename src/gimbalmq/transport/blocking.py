@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
+import ssl
 import time
 from collections import deque
 from typing import Self
 
 from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError
 from gimbalmq.transport.address import resolve
+from gimbalmq.transport.reach import PLAIN, Reach, tls_host
+from gimbalmq.transport.tls import handshake_error, stream_error
+from gimbalmq.transport.trouble import broken, closed, unreachable
 from gimbalmq.wire.command import FLAG_ONEWAY, Command, encode_command
 from gimbalmq.wire.connection import Connection
 
@@ -31,14 +35,19 @@ _TRUSTED_IDLE_S = 1.0
 
 
 class BlockingConnection:
-    """One TCP connection, used by one thread at a time.
+    """One TCP connection, used by one thread at a time; `reach` says by which way and in whose name.
 
     After any error the connection is closed and every later call says so: an answer that comes
     late must never be taken for the answer to the next question.
     """
 
-    def __init__(self, address: str, *, connect_timeout_s: float = 3.0) -> None:
+    def __init__(
+        self, address: str, *, connect_timeout_s: float = 3.0, reach: Reach = PLAIN
+    ) -> None:
         self.address = address
+        self.reach = reach
+        self._signs = reach.credentials is not None
+        self._talked = False
         self._protocol = Connection()
         self._opaque = itertools.count(1)
         self._arrived: deque[Command] = deque()
@@ -46,7 +55,7 @@ class BlockingConnection:
         self._read_bytes = _READ_BYTES_SMALL
         #: The time-out that the socket has now.
         self._limit_s = connect_timeout_s
-        self._socket: socket.socket | None = _connect(address, connect_timeout_s)
+        self._socket: socket.socket | None = _connect(address, connect_timeout_s, reach)
 
     @property
     def closed(self) -> bool:
@@ -66,11 +75,23 @@ class BlockingConnection:
         self._socket.settimeout(0)
         self._limit_s = 0.0
         try:
+            if isinstance(self._socket, ssl.SSLSocket):
+                return self._still_open(self._socket)
             return bool(self._socket.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
             return True
         except OSError:
             return False
+
+    def _still_open(self, sock: ssl.SSLSocket) -> bool:
+        """Look without peeking, which TLS cannot: what comes is taken in."""
+        try:
+            data = sock.recv(_READ_BYTES_SMALL)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return True
+        if data:
+            self._take_in(data)
+        return bool(data)
 
     def close(self) -> None:
         """Close the socket; safe to call again."""
@@ -97,7 +118,7 @@ class BlockingConnection:
         """Send a request without waiting; returns the number that its answer will carry."""
         sock = self._usable()
         command.opaque = next(self._opaque) & 0x7FFFFFFF
-        data = encode_command(command)
+        data = encode_command(self.reach.signed(command) if self._signs else command)
         try:
             self._limit(sock, timeout_s)
             sock.sendall(data)
@@ -108,7 +129,7 @@ class BlockingConnection:
             ) from error
         except OSError as error:
             self.close()
-            raise self._broken(error) from error
+            raise self._failed(error) from error
         return command.opaque
 
     def notify(self, command: Command) -> None:
@@ -133,28 +154,34 @@ class BlockingConnection:
             data = sock.recv(self._read_bytes)
         except TimeoutError as error:
             self.close()
+            if self._protocol.speaks_http2:
+                raise self._ended() from error
             raise CallTimeoutError(
                 f"{self.address} did not answer within {timeout_s:.1f} s", address=self.address
             ) from error
         except OSError as error:
             self.close()
-            raise self._broken(error) from error
+            raise self._failed(error) from error
         if not data:
             self.close()
-            raise TransportError(
-                f"{self.address} closed the connection; it may be stopping, or not be a "
-                "RocketMQ remoting port",
-                address=self.address,
-            )
+            raise self._ended()
+        self._take_in(data)
+
+    def _take_in(self, data: bytes) -> None:
+        self._talked = True
         self._read_bytes = _READ_BYTES if len(data) >= _READ_BYTES_SMALL else _READ_BYTES_SMALL
         try:
             received = self._protocol.receive(data)
         except ProtocolError:
             self.close()
             raise
-        # Requests of the server (change notices and the like) go to registered clients only;
-        # this connection never registers.
-        self._arrived.extend(command for command in received if command.is_response)
+        for command in received:
+            # Requests of the server (change notices and the like) go to registered clients only;
+            # this connection never registers.
+            if command.is_response:
+                if command.code:
+                    self.reach.explain(command)
+                self._arrived.append(command)
 
     def _limit(self, sock: socket.socket, timeout_s: float) -> None:
         """Set the socket's time-out; a system call, so not for less than a hundredth of it."""
@@ -169,15 +196,26 @@ class BlockingConnection:
             )
         return self._socket
 
-    def _broken(self, error: OSError) -> TransportError:
-        return TransportError(
-            f"the connection to {self.address} broke: {error.strerror or error}",
-            address=self.address,
+    def _ended(self) -> TransportError | ProtocolError:
+        return closed(
+            self.address,
+            http2=self._protocol.speaks_http2,
+            tls=self.reach.tls is not None,
+            talked=self._talked,
         )
 
+    def _failed(self, error: OSError) -> TransportError | ProtocolError:
+        if isinstance(error, ConnectionError | ssl.SSLEOFError) and not self._talked:
+            # It hung up before it read what was sent, so why it did has not come through.
+            return self._ended()
+        if isinstance(error, ssl.SSLError):
+            return stream_error(self.address, error)
+        return broken(self.address, error)
 
-def _connect(address: str, timeout_s: float) -> socket.socket:
-    family, where = resolve(address)
+
+def _connect(address: str, timeout_s: float, reach: Reach) -> socket.socket:
+    target, context = reach.target(address), reach.context()
+    family, where = resolve(target)
     sock = socket.socket(family, socket.SOCK_STREAM)
     with contextlib.ExitStack() as undo:
         undo.callback(sock.close)
@@ -187,10 +225,11 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             reason = "timed out" if isinstance(error, TimeoutError) else error.strerror or error
-            raise TransportError(
-                f"cannot connect to {address}: {reason}; is it running, and is the address "
-                "reachable from here?",
-                address=address,
-            ) from error
+            raise unreachable(address, reason, target) from error
+        if context is not None:
+            try:
+                sock = context.wrap_socket(sock, server_hostname=tls_host(target))
+            except OSError as error:
+                raise handshake_error(address, error) from error
         undo.pop_all()
     return sock

@@ -199,6 +199,11 @@ def decode_command(frame: bytes | bytearray | memoryview) -> Command:
 
 
 def _read_json(header: memoryview, body: bytes | memoryview) -> Command:
+    if not header:
+        raise ProtocolError(
+            "frame with an empty header: the peer speaks HTTP/2 (a gRPC proxy's port), or the data "
+            "is corrupt; check the address"
+        )
     try:
         read = _decode_header(header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

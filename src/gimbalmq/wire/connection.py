@@ -23,16 +23,24 @@ class Connection:
     [34, 34]
     """
 
-    __slots__ = ("_fault", "_frames")
+    __slots__ = ("_fault", "_frames", "_header_bytes_max")
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int | None = None
+    ) -> None:
         self._frames = FrameBuffer(frame_bytes_max)
+        self._header_bytes_max = header_bytes_max
         self._fault: ProtocolError | None = None
 
     @property
     def fault(self) -> ProtocolError | None:
         """The error that the next `receive` will raise, or None while all is well."""
         return self._fault or self._frames.fault
+
+    @property
+    def speaks_http2(self) -> bool:
+        """Whether what came so far can only be from an HTTP/2 server, a gRPC proxy for example."""
+        return self._frames.speaks_http2
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Command]:
         """Take what was received and return the commands that are now complete."""
@@ -41,9 +49,18 @@ class Connection:
         commands: list[Command] = []
         try:
             for frame in self._frames.feed(data):
-                commands.append(decode_command(frame))  # noqa: PERF401 - keep those before a fault
+                if self._header_bytes_max is not None:
+                    self._check_header(frame)
+                commands.append(decode_command(frame))
         except ProtocolError as fault:
             self._fault = fault
             if not commands:
                 raise
         return commands
+
+    def _check_header(self, frame: bytes | bytearray | memoryview) -> None:
+        size = int.from_bytes(frame[1:4], "big")
+        if self._header_bytes_max is not None and size > self._header_bytes_max:
+            raise ProtocolError(
+                f"header of {size} bytes: this server reads at most {self._header_bytes_max}"
+            )

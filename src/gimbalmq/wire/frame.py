@@ -22,6 +22,8 @@ _length_of: Final = struct.Struct(">i").unpack_from
 #: First bytes of what people connect to by mistake, as the length word would read them.
 _TLS_RECORD_TYPES: Final = {0x14, 0x15, 0x16, 0x17}
 _HTTP_STARTS: Final = (b"HTTP", b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC")
+#: Type byte of a settings frame; five zero bytes follow: no flags, and stream 0.
+_HTTP2_SETTINGS: Final = 0x04
 
 
 class FrameBuffer:
@@ -58,6 +60,15 @@ class FrameBuffer:
     def pending_bytes(self) -> int:
         """How many bytes of an unfinished frame are held."""
         return len(self._pending)
+
+    @property
+    def speaks_http2(self) -> bool:
+        """Whether what is held can only be an HTTP/2 server's first frame (its settings).
+
+        As a frame of this protocol it would have a header of no bytes.
+        """
+        start = self._pending[3:9]
+        return len(start) == 6 and start[0] == _HTTP2_SETTINGS and not any(start[1:])
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """Take what was received and return the frames that are now complete.

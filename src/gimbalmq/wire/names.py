@@ -7,9 +7,13 @@ and strip (`ns%topic`), and that system names never get.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from gimbalmq.errors import ConfigurationError
+from gimbalmq.model.queue import MessageQueue
 
 __all__ = [
     "DLQ_PREFIX",
@@ -19,11 +23,13 @@ __all__ = [
     "SYSTEM_TOPICS",
     "TEMPLATE_TOPIC",
     "TOPIC_CHARS_MAX",
+    "Namespace",
     "check_group",
     "check_topic",
     "dlq_topic",
     "is_group",
     "is_stored_topic",
+    "is_system_name",
     "is_system_topic",
     "is_topic",
     "namespace_of",
@@ -162,7 +168,8 @@ def _split(resource: str) -> tuple[str, str]:
     return "", resource
 
 
-def _is_system_resource(resource: str) -> bool:
+def is_system_name(resource: str) -> bool:
+    """Whether a topic or group belongs to RocketMQ itself, and to no namespace."""
     return is_system_topic(resource) or resource.startswith(_SYSTEM_GROUP_PREFIX)
 
 
@@ -173,7 +180,7 @@ def with_namespace(namespace: str | None, resource: str) -> str:
     '%RETRY%shop%billing'
     """
     prefix, name = _split(resource)
-    if not namespace or not name or _is_system_resource(resource):
+    if not namespace or not name or is_system_name(resource):
         return resource
     if name.startswith(f"{namespace}%"):
         return resource
@@ -191,7 +198,7 @@ def without_namespace(resource: str, namespace: str | None = None) -> str:
     >>> without_namespace("%RETRY%shop%billing")
     '%RETRY%billing'
     """
-    if _is_system_resource(resource):
+    if is_system_name(resource):
         return resource
     prefix, name = _split(resource)
     if namespace:
@@ -206,7 +213,48 @@ def namespace_of(resource: str) -> str:
     >>> namespace_of("shop%orders")
     'shop'
     """
-    if _is_system_resource(resource):
+    if is_system_name(resource):
         return ""
     before, separator, _ = _split(resource)[1].partition("%")
     return before if separator else ""
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    """Both views of names: what the user calls things, and what they are called on the wire.
+
+    Without a name both are the same.
+
+    >>> shop = Namespace("shop")
+    >>> shop.wire("orders"), shop.user("shop%orders"), shop.has("orders")
+    ('shop%orders', 'orders', False)
+    """
+
+    name: str | None = None
+
+    def wire(self, resource: str) -> str:
+        """A topic or group as brokers know it."""
+        return resource if self.name is None else with_namespace(self.name, resource)
+
+    def user(self, resource: str) -> str:
+        """A topic or group as the user knows it."""
+        return resource if self.name is None else without_namespace(resource, self.name)
+
+    def has(self, resource: str) -> bool:
+        """Whether a topic or group of the wire is in this namespace; without one all are."""
+        return self.name is None or namespace_of(resource) == self.name
+
+    def wire_queue(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as brokers know it."""
+        if self.name is None:
+            return queue
+        return MessageQueue(self.wire(queue.topic), queue.broker, queue.queue_id)
+
+    def user_queue(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as the user knows it."""
+        if self.name is None:
+            return queue
+        return MessageQueue(self.user(queue.topic), queue.broker, queue.queue_id)
+
+    def user_queues(self, queues: Iterable[MessageQueue]) -> tuple[MessageQueue, ...]:
+        """Queues as the user knows them."""
+        return tuple(map(self.user_queue, queues))

@@ -22,6 +22,7 @@ from gimbalmq.wire.batch import walk_batch
 from gimbalmq.wire.codes import SysFlag
 from gimbalmq.wire.compression import compression_of, decompress
 from gimbalmq.wire.ids import host_text, pack_host
+from gimbalmq.wire.names import without_namespace
 from gimbalmq.wire.properties import decode_properties, find_property
 
 __all__ = [
@@ -100,6 +101,8 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     _properties: dict[str, str] | None = None
     #: How often a listener of this process has failed on it since it was received.
     attempts: int = 0
+    #: The namespace of the one who reads it, which `topic` and `queue` leave out.
+    namespace: str | None = None
 
     @property
     def stored_body(self) -> bytes:
@@ -134,13 +137,16 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         """The topic that the message was sent to."""
         topic = self.record_topic
         if topic.startswith("%RETRY%"):
-            return self.property_value("RETRY_TOPIC") or topic
-        return topic
+            topic = self.property_value("RETRY_TOPIC") or topic
+        return topic if self.namespace is None else without_namespace(topic, self.namespace)
 
     @property
     def queue(self) -> MessageQueue:
         """The queue that holds the record, and in which `queue_offset` counts."""
-        return MessageQueue(self.record_topic, self.broker, self.queue_id)
+        topic = self.record_topic
+        if self.namespace is not None:
+            topic = without_namespace(topic, self.namespace)
+        return MessageQueue(topic, self.broker, self.queue_id)
 
     @property
     def queue_id(self) -> int:

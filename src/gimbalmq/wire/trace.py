@@ -14,8 +14,11 @@ import msgspec
 __all__ = [
     "TRACE_GROUP_PREFIX",
     "TRACE_TOPIC",
+    "ConsumeOutcome",
     "TraceMessageType",
     "TracedMessage",
+    "consumed_record",
+    "consuming_record",
     "end_transaction_record",
     "publish_record",
 ]
@@ -32,6 +35,16 @@ class TraceMessageType(enum.IntEnum):
     TRANSACTION_HALF = 1
     TRANSACTION_COMMIT = 2
     DELAY = 3
+
+
+class ConsumeOutcome(enum.IntEnum):
+    """How a listener ended, numbered as in Java."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURN_NULL = 3
+    FAILED = 4
 
 
 class TracedMessage(msgspec.Struct, frozen=True):
@@ -105,4 +118,44 @@ def end_transaction_record(
         transaction_id,
         state,
         "true" if from_check else "false",
+    )
+
+
+def consuming_record(
+    message_id: str,
+    keys: str,
+    *,
+    started_ms: int,
+    region: str,
+    group: str,
+    request_id: str,
+    reconsume_times: int,
+) -> str:
+    """A message was given to a listener; `request_id` joins it with what came of it."""
+    return _record(
+        "SubBefore", started_ms, region, group, request_id, message_id, reconsume_times, keys
+    )
+
+
+def consumed_record(
+    message_id: str,
+    keys: str,
+    *,
+    ended_ms: int,
+    group: str,
+    request_id: str,
+    cost_ms: int,
+    outcome: ConsumeOutcome,
+) -> str:
+    """A listener is done with a message."""
+    return _record(
+        "SubAfter",
+        request_id,
+        message_id,
+        cost_ms,
+        "true" if outcome is ConsumeOutcome.SUCCESS else "false",
+        keys,
+        int(outcome),
+        ended_ms,
+        group,
     )

@@ -1,0 +1,129 @@
+"""The requests in flight on one connection, without the connection.
+
+Numbers requests, keeps what is to be written, finds the request that an answer belongs to, and
+gives up those that are over their time. Whoever has the socket adds reading and writing, and says
+what time it is.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+
+from gimbalmq.errors import CallTimeoutError, GimbalError, ProtocolError, TransportError
+from gimbalmq.transport.reach import PLAIN, Reach
+from gimbalmq.transport.trouble import closed
+from gimbalmq.wire.command import FLAG_ONEWAY, Command, encode_command
+from gimbalmq.wire.connection import Connection
+
+__all__ = ["Answered", "RequestTable"]
+
+#: Receives the answer of a request, or the reason why there is none.
+Answered = Callable[[Command | GimbalError], None]
+
+
+class RequestTable:
+    """What is unsent, and what waits for its answer, on the connection to one address.
+
+    Requests are signed here, as `reach` says.
+    """
+
+    def __init__(self, address: str, now: float, reach: Reach = PLAIN) -> None:
+        self.address = address
+        self._reach = reach
+        self._signs = reach.credentials is not None
+        self._talked = False
+        self.opened_at = now
+        #: When the peer last sent anything; tells a dead connection from a slow answer.
+        self.heard_at = now
+        self._protocol = Connection()
+        self._opaque = itertools.count(1)
+        self._pending: dict[int, tuple[float, float, Answered]] = {}
+        self._unsent: deque[memoryview] = deque()
+
+    def request(self, command: Command, now: float, timeout_s: float, done: Answered) -> int:
+        """Queue a request; `done` is called once, by `take_in`, `give_up_late` or `fail_all`.
+
+        Returns its number, for `forget`.
+        """
+        command.opaque = opaque = next(self._opaque) & 0x7FFFFFFF
+        if self._signs:
+            command = self._reach.signed(command)
+        self._unsent.append(memoryview(encode_command(command)))
+        self._pending[opaque] = (now, now + timeout_s, done)
+        return opaque
+
+    def notify(self, command: Command) -> None:
+        """Queue a one-way request."""
+        command.opaque = next(self._opaque) & 0x7FFFFFFF
+        command.flag |= FLAG_ONEWAY
+        self._unsent.append(memoryview(encode_command(self._reach.signed(command))))
+
+    def answer(self, response: Command) -> None:
+        """Queue an answer to a request of the server."""
+        self._unsent.append(memoryview(encode_command(response)))
+
+    def forget(self, opaque: int) -> None:
+        """Nobody waits for an answer any more: it is dropped when it comes."""
+        self._pending.pop(opaque, None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits for an answer."""
+        return not self._pending
+
+    def take_in(self, data: bytes, now: float) -> list[Command]:
+        """Take what was received; calls `done` of every answer, returns the server's requests."""
+        self.heard_at = now
+        self._talked = True
+        requests: list[Command] = []
+        for command in self._protocol.receive(data):
+            if not command.is_response:
+                requests.append(command)
+                continue
+            if command.code:
+                self._reach.explain(command)
+            waiting = self._pending.pop(command.opaque, None)
+            if waiting is not None:  # else it was given up: the answer comes too late
+                waiting[2](command)
+        return requests
+
+    def give_up_late(self, now: float) -> None:
+        """Give up requests that are over their time.
+
+        Raises:
+            CallTimeoutError: the peer has been silent since before such a request, so the
+                connection is dead.
+            ProtocolError: it speaks another protocol.
+        """
+        late = [(opaque, one) for opaque, one in self._pending.items() if one[1] < now]
+        for opaque, (sent_at, deadline, done) in late:
+            # One that ended may have made others end.
+            if self._pending.pop(opaque, None) is None:
+                continue
+            error = CallTimeoutError(
+                f"{self.address} did not answer within {deadline - sent_at:.1f} s",
+                address=self.address,
+            )
+            done(error)
+            if self._protocol.speaks_http2:
+                raise self.ended()
+            if self.heard_at < sent_at:
+                raise error
+
+    def ended(self) -> TransportError | ProtocolError:
+        """The error that says that the peer closed the connection, and what that may mean."""
+        return closed(
+            self.address,
+            http2=self._protocol.speaks_http2,
+            tls=self._reach.tls is not None,
+            talked=self._talked,
+        )
+
+    def fail_all(self, error: GimbalError) -> None:
+        """Drop what is unsent, and tell every waiting request why there will be no answer."""
+        self._unsent.clear()
+        pending, self._pending = self._pending, {}
+        for _sent_at, _deadline, done in pending.values():
+            done(error)
