@@ -111,6 +111,7 @@ def test_stop_before_start_is_harmless():
     PushConsumer("billing", nameserver=NOWHERE).stop()
 
 
+@pytest.mark.rule("B6.1c")
 def test_starting_twice_is_refused(cluster):
     with (
         consumer_of(cluster, lambda _: None) as consumer,
@@ -149,6 +150,7 @@ def test_a_server_of_another_kind_is_a_clear_error(options):
             consumer.start()
 
 
+@pytest.mark.rule("B6.1c")
 def test_two_consumers_of_one_group_and_client_id_are_refused(cluster):
     with consumer_of(cluster, lambda _: None, client_id="till-1"):
         second = consumer_of(cluster, lambda _: None, client_id="till-1")

@@ -1,10 +1,11 @@
 import pytest
 
 from flows.script import Script, ok, refusal
-from gimbalmq.errors import TransportError
-from gimbalmq.flows.group import list_members
+from gimbalmq.errors import ConfigurationError, TransportError
+from gimbalmq.flows.group import check_subscriptions, list_members
 from gimbalmq.wire.bodies import encode_consumer_list
 from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.subscription import sql_subscription
 
 BROKERS = [("broker-a", "a:1"), ("broker-b", "b:1")]
 
@@ -42,3 +43,25 @@ def test_when_all_fail_there_is_an_error_and_no_empty_list():
 def test_without_a_route_the_error_says_so():
     with pytest.raises(TransportError, match="no topic of the group has a route"):
         Script().run(list_members([], "billing", 3.0))
+
+
+# ---- SQL expressions -----------------------------------------------------------------------------
+
+SQL = sql_subscription("orders", "amount > 3", 1)
+
+
+def test_each_broker_of_the_topic_is_asked_once_about_an_expression():
+    script = Script(ok(), ok())
+    flow = check_subscriptions({"orders": BROKERS}, "me", "billing", [SQL], 3.0)
+    assert script.run(flow) is None
+    assert [(call.address, call.command.code) for call in script.calls] == [
+        ("a:1", RequestCode.CHECK_CLIENT_CONFIG),
+        ("b:1", RequestCode.CHECK_CLIENT_CONFIG),
+    ]
+
+
+def test_a_refused_expression_is_an_error_with_the_brokers_words():
+    script = Script(refusal(23, "unexpected token\nat Parser"))
+    flow = check_subscriptions({"orders": BROKERS}, "me", "billing", [SQL], 3.0)
+    with pytest.raises(ConfigurationError, match=r"broker-a .*amount > 3.*unexpected token"):
+        script.run(flow)

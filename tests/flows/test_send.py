@@ -1,7 +1,13 @@
 import pytest
 
 from flows.script import Script, ok, refusal
-from gimbalmq.errors import CallTimeoutError, ProtocolError, SendError, TransportError
+from gimbalmq.errors import (
+    AccessDeniedError,
+    CallTimeoutError,
+    ProtocolError,
+    SendError,
+    TransportError,
+)
 from gimbalmq.flows.send import RETRY_CODES, Attempt, send
 from gimbalmq.model.message import SendStatus
 from gimbalmq.model.queue import MessageQueue
@@ -106,3 +112,12 @@ def test_all_attempts_share_one_time_limit():
 def test_an_answer_that_makes_no_sense_is_not_taken_for_a_stored_message():
     with pytest.raises(ProtocolError, match="msgId"):
         Script(ok()).run(sending(Targets(A)))
+
+
+def test_refused_keys_are_not_tried_on_another_broker():
+    script = Script(refusal(16, "check signature failed."))
+    with pytest.raises(
+        AccessDeniedError, match="message for topic 'orders' was not sent"
+    ) as denied:
+        script.run(sending(Targets(A, B)))
+    assert (denied.value.code, denied.value.retryable) == (16, False)

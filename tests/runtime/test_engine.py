@@ -5,7 +5,7 @@ import pytest
 
 from gimbalmq.errors import BrokerError, CallTimeoutError, ProtocolError, StateError, TransportError
 from gimbalmq.flows.effects import call, checked_call, notify, now, sleep
-from gimbalmq.runtime import engine as engine_module
+from gimbalmq.runtime import reconnect
 from gimbalmq.runtime.engine import Engine
 from gimbalmq.wire.command import Command, response_to
 from transport.server import LoopbackServer, closed_port, silent
@@ -198,7 +198,7 @@ def test_during_the_pause_the_error_says_when_the_next_try_is(engine):
 
 
 def test_after_a_good_connection_the_pause_starts_short_again(engine, client, monkeypatch):
-    monkeypatch.setattr(engine_module, "_GOOD_CONNECTION_S", 0.0)
+    monkeypatch.setattr(reconnect, "_GOOD_CONNECTION_S", 0.0)
     with LoopbackServer() as server:
         for number in range(1, 6):
             assert ask(engine, server.address).code == 0

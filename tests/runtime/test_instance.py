@@ -56,6 +56,9 @@ class Member:
         wanted = tuple(parse_tags(topic, "*", self.version_ms) for topic in self._topics)
         return ConsumerData(self.group, subscriptions=wanted)
 
+    def preflight(self):
+        return None
+
     def on_route(self, route):
         self.routes.append(route)
 

@@ -2,6 +2,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from gimbalmq.core.consumer.effects import Consume
@@ -9,6 +10,7 @@ from gimbalmq.core.process_queue import Batch
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.verdict import DeadLetter, RetryLater
 from gimbalmq.runtime.listening import ListenerSettings, Listening
+from gimbalmq.runtime.running import RunningWork
 from gimbalmq.runtime.workers import WorkerPool
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -377,3 +379,42 @@ def test_a_listener_may_stop_the_pool(pool_with, results):
     pool = pool_with(lambda _: (pool.stop(), pool.join(1.0)), workers=2)
     pool.submit(consume_of(1))
     results.wait(1)
+
+
+# ---- ordered turns -------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("B5.2f")
+def test_an_ordered_run_that_has_taken_a_minute_lets_others_run(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("gimbalmq.runtime.listening.time.monotonic", lambda: now[0])
+    got = []
+
+    def listener(message):
+        got.append(message.queue_offset)
+        now[0] += 25.0
+
+    listening = Listening({"orders": listener}.get, ListenerSettings())
+    consume = msgspec.structs.replace(consume_of(10), ordered=True)
+    work = RunningWork(consume, 0, 10, now[0])
+    done = listening.run(work, 0.002)
+    assert got == [0, 1, 2]
+    assert (done.reached, done.suspend_s) == (3, None), "the rest waits for its next turn"
+    assert done.took_s == 75.0
+
+
+def test_a_run_says_which_message_its_listener_has(pool_with, results):
+    gate, at = Gate(), []
+    pool = pool_with(gate, workers=1)
+    pool.submit(consume_of(3))
+    assert gate.entered.wait(5.0)
+    (running,) = pool.running()
+    at.append(list(running.current()))
+    gate.open.set()
+    results.wait(3)
+    assert at == [[0]]
+
+
+def test_a_result_says_how_long_listeners_took(pool_with, results):
+    pool_with(lambda _: time.sleep(0.02), workers=1).submit(consume_of(2))
+    assert sum(run.took_s for run in results.wait(2).runs) >= 0.04

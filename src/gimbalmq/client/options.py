@@ -6,8 +6,10 @@ import difflib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
+from gimbalmq.client.access import AccessOptions
+from gimbalmq.client.naming import process_folder, process_stem
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.flows.offset import StartFrom, StartPolicy
 from gimbalmq.runtime.instance import InstanceSettings
@@ -30,8 +32,8 @@ __all__ = [
 Start = Literal["last", "first"] | datetime
 
 
-class PushTuning(TypedDict, total=False):
-    """Timers and thresholds of a push consumer, by Java's names; see `ConsumerSettings`."""
+class PushTuning(AccessOptions, total=False):
+    """Options of `AccessOptions`, and timers and thresholds of a push consumer, by Java's names; see `ConsumerSettings`."""
 
     persist_consumer_offset_interval_s: float
     poll_name_server_interval_s: float
@@ -48,6 +50,14 @@ class PushTuning(TypedDict, total=False):
     take_over_foreign_grace_s: float | None
     local_offset_store_dir: str | Path | None
     release_drain_s: float
+    pull_threshold_for_topic: int
+    pull_threshold_size_for_topic: int
+    consume_timeout_s: float | None
+    hung_listener_s: float | None
+    parallel_by: Literal["key"] | None
+    enable_trace: bool
+    trace_topic: str
+    use_heartbeat_v2: bool
 
 
 def check_options(given: Iterable[str], known: Iterable[str]) -> None:
@@ -76,13 +86,12 @@ def positive(name: str, value: float) -> float:
 
 def instance_settings(options: Mapping[str, Any]) -> InstanceSettings:
     """The timers of the shared instance, from the options of one of its users."""
-    return InstanceSettings(
-        **{
-            name: positive(name, options[name])
-            for name in ("poll_name_server_interval_s", "heartbeat_broker_interval_s")
-            if name in options
-        }
-    )
+    times: dict[str, Any] = {
+        name: positive(name, options[name])
+        for name in ("poll_name_server_interval_s", "heartbeat_broker_interval_s")
+        if name in options
+    }
+    return InstanceSettings(use_heartbeat_v2=options.get("use_heartbeat_v2", False), **times)
 
 
 def start_from(value: object) -> StartFrom:
@@ -110,4 +119,5 @@ def subscription(topic: str, tags: str, sql: str | None, version_ms: int) -> Sub
 def offset_folder(base: str | Path | None, client_id: str | None, group: str) -> Path:
     """Java's place for the offsets of a broadcasting member."""
     root = Path.home() / ".rocketmq_offsets" if base is None else Path(base)
-    return root / (client_id or f"{local_ip()}@DEFAULT") / group
+    own = process_stem(client_id) or process_folder(f"{local_ip()}@DEFAULT")
+    return root / own / group

@@ -12,17 +12,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from gimbalmq.client.futures import SendFuture
-from gimbalmq.client.shared import SharedInstance
-from gimbalmq.errors import GimbalError
+from gimbalmq.client.futures import Underway
+from gimbalmq.client.shared import InstanceHolder
+from gimbalmq.errors import GimbalError, StateError
 from gimbalmq.flows.outgoing import SendSettings
 from gimbalmq.flows.route import fetch_publish_route
 from gimbalmq.flows.send import Attempt
 from gimbalmq.flows.transaction import HalfMessage, Outcome
-from gimbalmq.model.message import Message, SendResult
+from gimbalmq.model.message import Message
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import parse_send_response
@@ -50,7 +49,7 @@ _STATES: Final = {
 }
 
 #: Sends a trace message without waiting; its topic's route is known.
-SendTrace: TypeAlias = Callable[[Message], SendFuture]
+SendTrace: TypeAlias = Callable[[Message], Underway]
 
 
 class TraceLog:
@@ -58,7 +57,7 @@ class TraceLog:
 
     def __init__(
         self,
-        shared: SharedInstance,
+        shared: InstanceHolder,
         group: str,
         topic: str,
         settings: SendSettings,
@@ -129,11 +128,13 @@ class TraceLog:
         )
         self._add(record, (half.message_id, *keys))
 
-    def flush(self, timeout_s: float) -> None:
-        """Hand what has gathered to the pipeline; waits for the trace topic's route, if need be."""
-        handed_over = threading.Event()
-        self._shared.post(lambda: self._write(handed_over.set))
-        handed_over.wait(timeout_s)
+    def flush(self, then: Callable[[], None]) -> None:
+        """Hand what has gathered over to be sent, then say so: the route may be fetched first."""
+        self._shared.post(lambda: self._write(then))
+
+    def note(self, record: str, keys: tuple[str, ...]) -> None:
+        """Write a record that was made elsewhere, to be found by these keys."""
+        self._add(record, keys)
 
     def _add(self, record: str, keys: tuple[str, ...]) -> None:
         with self._lock:
@@ -200,9 +201,10 @@ class TraceLog:
             else:
                 future.add_done_callback(functools.partial(self._written, batch))
 
-    def _written(
-        self, batch: list[tuple[str, tuple[str, ...]]], future: Future[SendResult]
-    ) -> None:
+    def _written(self, batch: list[tuple[str, tuple[str, ...]]], future: Any) -> None:
+        if future.cancelled():
+            self._drop(batch, StateError("the producer was stopped"))
+            return
         error = future.exception()
         if error is not None:
             self._drop(batch, error)

@@ -28,19 +28,51 @@ class HeldBack(enum.Enum):
 
 
 class FlowLimits(msgspec.Struct, frozen=True):
-    """Java's limits for one queue, with Java's names and defaults."""
+    """Java's limits for one queue, with Java's names and defaults.
+
+    Those for a topic, when not -1, are shared out over all queues that a member holds, of
+    whatever topic, and then stand in for those of a queue.
+
+    >>> FlowLimits(pull_threshold_for_topic=1000).shared_by(3).pull_threshold_for_queue
+    333
+    """
 
     pull_threshold_for_queue: int = 1000
     pull_threshold_size_for_queue: int = 100  # MiB, whole ones, as Java divides
     consume_concurrently_max_span: int = 2000
+    pull_threshold_for_topic: int = -1
+    pull_threshold_size_for_topic: int = -1  # MiB
+
+    def shared_by(self, queues: int) -> FlowLimits:
+        """The limits of each of so many held queues; without any, nothing changes."""
+        if queues <= 0:
+            return self
+        count, size = self.pull_threshold_for_topic, self.pull_threshold_size_for_topic
+        if count == -1 and size == -1:
+            return self
+        return msgspec.structs.replace(
+            self,
+            pull_threshold_for_queue=(
+                self.pull_threshold_for_queue if count == -1 else max(1, count // queues)
+            ),
+            pull_threshold_size_for_queue=(
+                self.pull_threshold_size_for_queue if size == -1 else max(1, size // queues)
+            ),
+        )
 
 
-def held_back(queue: ProcessQueue, limits: FlowLimits) -> HeldBack | None:
-    """The first limit that the queue exceeds, in Java's order; None means pull now."""
+def held_back(
+    queue: ProcessQueue, limits: FlowLimits, *, in_order: bool = False
+) -> HeldBack | None:
+    """The first limit that the queue exceeds, in Java's order; None means pull now.
+
+    The span says how far a stuck message is left behind; in a queue that is consumed strictly in
+    order nothing is, so it does not count there.
+    """
     if queue.cached_count > limits.pull_threshold_for_queue:
         return HeldBack.COUNT
     if queue.cached_bytes // _MIB > limits.pull_threshold_size_for_queue:
         return HeldBack.SIZE
-    if queue.span > limits.consume_concurrently_max_span:
+    if not in_order and queue.span > limits.consume_concurrently_max_span:
         return HeldBack.SPAN
     return None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from gimbalmq.errors import BrokerError, TransportError
+from gimbalmq.errors import BrokerError, ConfigurationError, TransportError
 from gimbalmq.flows.effects import Flow, checked_call
-from gimbalmq.wire.bodies import decode_consumer_list
+from gimbalmq.wire.bodies import decode_consumer_list, encode_check_client
+from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import consumer_list_request
+from gimbalmq.wire.subscription import SubscriptionData
 
-__all__ = ["list_members"]
+__all__ = ["check_subscriptions", "list_members"]
 
 
 def list_members(
@@ -32,3 +35,30 @@ def list_members(
         f"no broker lists the members of group '{group}': "
         + ("; ".join(failures) or "no topic of the group has a route")
     )
+
+
+def check_subscriptions(
+    brokers: Mapping[str, Sequence[tuple[str, str]]],
+    client_id: str,
+    group: str,
+    subscriptions: Iterable[SubscriptionData],
+    timeout_s: float,
+) -> Flow[None]:
+    """Have each broker (name, address) of a topic read its SQL expression, before it is used.
+
+    Raises:
+        ConfigurationError: a broker refuses it; the text has the broker's words.
+    """
+    for subscription in subscriptions:
+        for name, address in brokers.get(subscription.topic, ()):
+            body = encode_check_client(client_id, group, subscription)
+            request = Command(int(RequestCode.CHECK_CLIENT_CONFIG), {"bname": name}, body)
+            try:
+                yield from checked_call(address, request, timeout_s)
+            except BrokerError as error:
+                words = error.remark.splitlines()[0] if error.remark else f"code {error.code}"
+                raise ConfigurationError(
+                    f"topic '{subscription.topic}': broker {name} ({address}) refuses the SQL "
+                    f"expression '{subscription.expression}': {words}. Correct the expression; "
+                    "brokers filter by SQL only with enablePropertyFilter=true"
+                ) from error

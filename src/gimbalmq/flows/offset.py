@@ -110,25 +110,33 @@ def _offset(address: str, request: Command) -> Flow[int]:
     return parse_offset((yield from checked_call(address, request, _TIMEOUT_S)))
 
 
-def start_offset(address: str, group: str, queue: MessageQueue, start: StartFrom) -> Flow[int]:
+def start_offset(
+    address: str, group: str, queue: MessageQueue, start: StartFrom, *, new: bool = False
+) -> Flow[int]:
     """Where a push consumer starts to read, by Java's table.
 
     The stored offset wins. Without one: the end (LAST), 0 (FIRST, corrected by the broker when
     older messages are gone) or the offset at a time. A retry topic is read from 0, except with
-    TIMESTAMP, where Java starts at its end.
+    TIMESTAMP, where Java starts at its end. With LAST, a `new` queue, which was added while the
+    group was consuming its topic, is read from its beginning: what was sent to it before anybody
+    noticed is not skipped, as Java may.
     """
     stored = yield from stored_offset(address, group, queue)
     if stored is not None:
         return stored
-    return (yield from starting_offset(address, queue, start))
+    return (yield from starting_offset(address, queue, start, new=new))
 
 
-def starting_offset(address: str, queue: MessageQueue, start: StartFrom) -> Flow[int]:
+def starting_offset(
+    address: str, queue: MessageQueue, start: StartFrom, *, new: bool = False
+) -> Flow[int]:
     """Where to start in a queue that was never read, by the start policy."""
     retry = queue.topic.startswith(RETRY_PREFIX)
     match start.policy:
         case StartPolicy.LAST:
-            return 0 if retry else (yield from max_offset(address, queue))
+            if retry:
+                return 0
+            return (yield from (min_offset if new else max_offset)(address, queue))
         case StartPolicy.FIRST:
             return 0
         case StartPolicy.TIMESTAMP:

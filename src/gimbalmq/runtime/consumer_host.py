@@ -5,11 +5,10 @@ Decides nothing by itself. Events are handled one after the other, never one ins
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -20,17 +19,20 @@ from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.errors import GimbalError, ProtocolError
 from gimbalmq.flows.dead_letter import dead_letter_request
-from gimbalmq.flows.group import list_members
+from gimbalmq.flows.effects import Flow
+from gimbalmq.flows.group import check_subscriptions, list_members
 from gimbalmq.flows.offset import StartFrom
-from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
+from gimbalmq.runtime.alarms import HungListenerAlarm
 from gimbalmq.runtime.driver import Timer
 from gimbalmq.runtime.inspection import consume_directly, running_info
 from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.lock_calls import LockCalls
 from gimbalmq.runtime.offsets import OffsetKeeper
+from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
+from gimbalmq.runtime.running import RunningWork
 from gimbalmq.wire.bodies import (
     ConsumerData,
     ConsumeResult,
@@ -40,13 +42,12 @@ from gimbalmq.wire.bodies import (
     encode_consumer_status,
     encode_running_info,
 )
-from gimbalmq.wire.codes import PullFlag, RequestCode, ResponseCode
+from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.headers import (
-    parse_pull_response,
-    pull_request,
     send_back_request,
 )
+from gimbalmq.wire.names import with_namespace
 from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
@@ -54,10 +55,7 @@ __all__ = ["ConsumerHost", "Executor", "Machine", "PullSettings"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 
-_STATUS: Final = {status.value: status for status in PullStatus}
 _SEND_BACK_TIMEOUT_S: Final = 5.0
-_SUSPEND: Final = int(PullFlag.SUSPEND)
-_SUSPEND_AND_COMMIT: Final = int(PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET)
 
 
 class Machine(Protocol):
@@ -88,16 +86,8 @@ class Executor(Protocol):
     def accounted(self, done: ev.Consumed) -> None:
         """A result was taken in."""
 
-
-class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a push consumer pulls, with Java's names and defaults."""
-
-    #: Push or pull, as brokers and tools see it.
-    consume_type: str = "CONSUME_PASSIVELY"
-    pull_batch_size: int = 32
-    broker_suspend_max_time_s: float = 15.0
-    consumer_timeout_when_suspend_s: float = 30.0
-    max_reconsume_times: int = 16
+    def running(self) -> Sequence[RunningWork]:
+        """What listeners are doing now."""
 
 
 class ConsumerHost:
@@ -114,6 +104,7 @@ class ConsumerHost:
         pulls: PullSettings,
         announced: Callable[[fx.RebalanceReport], None],
         stopped: Callable[[], None],
+        moved: Callable[[fx.QueueMove], None] = lambda _move: None,
     ) -> None:
         self.group = machine.settings.group
         self.machine = machine
@@ -123,6 +114,7 @@ class ConsumerHost:
         self._start = start
         self._pulls = pulls
         self._announced = announced
+        self._moved = moved
         self._stopped = stopped
         self._workers: Executor | None = None
         self._listening: Listening | None = None
@@ -131,14 +123,26 @@ class ConsumerHost:
         self._timers: dict[tuple[ev.TimerName, MessageQueue | None, int], Timer] = {}
         self._events: deque[ev.Event] = deque()
         self._handling = False
+        self._pull_calls = PullCalls(
+            instance, self.group, self._subscriptions, pulls, self.dispatch
+        )
         self._locks = LockCalls(instance, self.group, self.dispatch)
+        #: The queues of each topic as it was first known; others are new.
+        self._first_queues: dict[str, frozenset[MessageQueue]] = {}
+        self._alarm_timer: Timer | None = None
+        #: Passes that moved something.
+        self.rebalances = 0
+        #: Queues that came, and queues that went.
+        self.acquired = self.revoked = 0
+        #: How long the last move of each queue took.
+        self.pauses: dict[MessageQueue, float] = {}
         self._performers: dict[type[Any], Callable[[Any], None]] = {
             fx.SetTimer: self._set_timer,
             fx.RefreshRoute: self._refresh_route,
             fx.ListMembers: self._list_members,
             fx.RenewHeartbeat: self._renew_heartbeat,
             fx.FindOffset: self._find_offset,
-            fx.Pull: self._pull,
+            fx.Pull: self._pull_calls.pull,
             fx.Consume: self._consume,
             fx.SendBack: self._send_back,
             fx.Bury: self._bury,
@@ -149,7 +153,9 @@ class ConsumerHost:
             fx.Commit: self._commit,
             fx.Cancel: self._cancel,
             fx.HandOver: self._hand_over,
+            fx.FindExpired: self._find_expired,
             fx.Announce: self._announce,
+            fx.Moved: self._note_move,
             fx.Warn: self._warn,
             fx.Leave: self._leave,
             fx.Stopped: self._end,
@@ -167,6 +173,19 @@ class ConsumerHost:
     def started(self) -> None:
         """Note when it all began, for those who ask."""
         self._started_ms = self.now_ms()
+
+    def watch(self, alarm: HungListenerAlarm) -> None:
+        """Look for hung listeners from now on, until the end."""
+
+        def look() -> None:
+            if self._workers is not None:
+                alarm.look(self._workers.running(), self._instance.driver.now().at_s)
+            timer()
+
+        def timer() -> None:
+            self._alarm_timer = self._instance.driver.call_later(alarm.look_every_s, look)
+
+        timer()
 
     def dispatch(self, event: ev.Event) -> None:
         """Hand an event to the machine and carry out what it wants."""
@@ -206,7 +225,20 @@ class ConsumerHost:
 
     def on_route(self, route: TopicRoute) -> None:
         """The route of a subscribed topic is new or changed."""
-        self.dispatch(ev.RouteLearned(route.topic, route.subscribe_queues()))
+        queues = route.subscribe_queues()
+        self._first_queues.setdefault(route.topic, queues)
+        self.dispatch(ev.RouteLearned(route.topic, queues))
+
+    def preflight(self) -> Flow[None] | None:
+        """What to ask the brokers before joining: whether they understand SQL expressions."""
+        filtered = [one for one in self._subscriptions.values() if one.is_sql]
+        if not filtered:
+            return None
+        places = {one.topic: self._instance.member_list_addresses((one.topic,)) for one in filtered}
+        timeout_s = self._instance.settings.mq_client_api_timeout_s
+        return check_subscriptions(
+            places, self._instance.client_id, self.group, filtered, timeout_s
+        )
 
     def on_notice(self) -> None:
         """A broker says that the group's members changed."""
@@ -258,11 +290,20 @@ class ConsumerHost:
             if self._listening is None:
                 raise ValueError("this consumer polls: it has no listener")  # noqa: TRY301
             (message,) = decode_records(request.body, broker)
+            message.namespace = self._pulls.namespace
             result = consume_directly(self._listening, message, ordered=ordered)
         except (ProtocolError, ValueError) as error:
             result = ConsumeResult("CR_THROW_EXCEPTION", ordered, remark=str(error))
         answer = response_to(request, body=encode_consume_result(result))
         self._instance.driver.post(lambda: reply(answer))
+
+    @property
+    def registered(self) -> bool:
+        """Whether a broker has confirmed this member."""
+        return any(
+            self._instance.registered(address, self.group)
+            for _name, address in self._instance.broker_addresses()
+        )
 
     def now_ms(self) -> int:
         """Wall time, which numbers the versions of subscriptions."""
@@ -318,6 +359,7 @@ class ConsumerHost:
             known = self._subscriptions[topic]
             version_ms = max(wall_ms, known.version_ms + 1)
             self._subscriptions[topic] = msgspec.structs.replace(known, version_ms=version_ms)
+        self._instance.forget_fingerprints()
         self._instance.heartbeat()
 
     def _find_offset(self, effect: fx.FindOffset) -> None:
@@ -335,52 +377,30 @@ class ConsumerHost:
                 ev.OffsetFound(queue, epoch, None, f"{queue.broker} has no address")
             )
         else:
-            self._offsets.find(queue, address, found)
-
-    def _pull(self, effect: fx.Pull) -> None:
-        queue = effect.queue
-        address = self._instance.address_of(queue)
-        if address is None:
-            self._events.append(
-                ev.PullFailed(queue, effect.epoch, None, f"{queue.broker} has no address")
-            )
-            return
-        subscription = self._subscriptions[queue.topic]
-        request = pull_request(
-            group=self.group,
-            queue=queue,
-            offset=effect.offset,
-            sys_flag=_SUSPEND_AND_COMMIT if effect.commit_offset > 0 else _SUSPEND,
-            max_messages=self._pulls.pull_batch_size,
-            commit_offset=effect.commit_offset,
-            suspend_timeout_ms=int(self._pulls.broker_suspend_max_time_s * 1000),
-            subscription_version_ms=self._instance.confirmed_version(
-                address, self.group, queue.topic
-            ),
-        )
-        self._instance.driver.call(
-            address,
-            request,
-            self._pulls.consumer_timeout_when_suspend_s,
-            functools.partial(self._pulled, queue, effect.epoch, subscription),
-        )
-
-    def _pulled(
-        self,
-        queue: MessageQueue,
-        epoch: int,
-        subscription: SubscriptionData,
-        answer: Command | GimbalError,
-    ) -> None:
-        try:
-            event = _pull_event(queue, epoch, subscription, answer)
-        except ProtocolError as error:
-            event = ev.PullFailed(queue, epoch, None, f"answer to a pull is unreadable: {error}")
-        self.dispatch(event)
+            first = self._first_queues.get(queue.topic, frozenset())
+            self._offsets.find(queue, address, found, new=bool(first) and queue not in first)
 
     def _consume(self, effect: fx.Consume) -> None:
         assert self._workers is not None
         self._workers.submit(effect)
+
+    def _find_expired(self, effect: fx.FindExpired) -> None:
+        assert self._workers is not None
+        latest = self._instance.driver.now().at_s - effect.older_than_s
+        overdue: dict[tuple[MessageQueue, int], list[tuple[int, fx.Consume, int]]] = {}
+        for work in self._workers.running():
+            if work.since > latest:
+                continue
+            consume = work.consume
+            overdue.setdefault((consume.queue, consume.epoch), []).extend(
+                (consume.batch.offsets[position], consume, position) for position in work.current()
+            )
+        for (queue, epoch), late in overdue.items():
+            late.sort(key=lambda one: one[0])
+            self._events.extend(
+                ev.Expired(queue, epoch, consume.batch, position)
+                for _offset, consume, position in late[: effect.most]
+            )
 
     def _send_back(self, effect: fx.SendBack) -> None:
         message = effect.batch.messages[effect.position]
@@ -391,7 +411,7 @@ class ConsumerHost:
                 broker=effect.queue.broker,
                 physical_offset=message.physical_offset,
                 delay_level=effect.delay_level,
-                topic=message.topic,
+                topic=with_namespace(message.namespace, message.topic),
                 message_id=message.message_id,
                 max_reconsume_times=self._pulls.max_reconsume_times,
             ),
@@ -445,6 +465,7 @@ class ConsumerHost:
 
     def _announce(self, effect: fx.Announce) -> None:
         report = effect.report
+        self.rebalances += 1
         _log.info(
             "group %s rebalanced (%s, %s over %d members): +%d -%d =%d",
             report.group,
@@ -454,8 +475,28 @@ class ConsumerHost:
             len(report.acquired),
             len(report.revoked),
             report.kept + len(report.acquired),
+            extra={"gimbalmq": {"event": "rebalance", **msgspec.to_builtins(report)}},
         )
         self._announced(report)
+
+    def _note_move(self, effect: fx.Moved) -> None:
+        move = effect.move
+        self.pauses[move.queue] = move.pause_s
+        if move.acquired:
+            self.acquired += 1
+        else:
+            self.revoked += 1
+            self._pull_calls.forget(move.queue)
+        _log.debug(
+            "group %s %s %s after %.3f s (%s)",
+            move.group,
+            "consumes" if move.acquired else "has let go of",
+            move.queue.path,
+            move.pause_s,
+            move.reason,
+            extra={"gimbalmq": {"event": "queue moved", **msgspec.to_builtins(move)}},
+        )
+        self._moved(move)
 
     def _warn(self, effect: fx.Warn) -> None:
         self._instance.warn(effect.key, effect.text)
@@ -467,28 +508,6 @@ class ConsumerHost:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        if self._alarm_timer is not None:
+            self._alarm_timer.cancel()
         self._stopped()
-
-
-def _pull_event(
-    queue: MessageQueue,
-    epoch: int,
-    subscription: SubscriptionData,
-    answer: Command | GimbalError,
-) -> ev.PullAnswered | ev.PullFailed:
-    if isinstance(answer, GimbalError):
-        return ev.PullFailed(queue, epoch, None, str(answer))
-    status = _STATUS.get(answer.code)
-    if status is None:
-        return ev.PullFailed(
-            queue, epoch, answer.code, f"pull refused with code {answer.code}: {answer.remark}"
-        )
-    next_offset = parse_pull_response(answer).next_offset
-    if status is not PullStatus.FOUND:
-        return ev.PullAnswered(queue, epoch, status, next_offset)
-    messages = decode_records(answer.body, queue.broker)
-    if subscription.tags:
-        # The broker compares hashes of tags; two tags may share one.
-        messages = [message for message in messages if subscription.matches(message.tags)]
-    offsets = [message.queue_offset for message in messages]
-    return ev.PullAnswered(queue, epoch, status, next_offset, messages, offsets, len(answer.body))

@@ -19,6 +19,7 @@ from gimbalmq.core.process_queue import Batch
 from gimbalmq.flows.effects import Instant
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.listening import Listening
+from gimbalmq.runtime.running import RunningWork
 from gimbalmq.wire.bodies import ConsumeResult, QueueInfo, RunningInfo
 from gimbalmq.wire.codes import CLIENT_VERSION, version_name
 from gimbalmq.wire.record import ReceivedMessage
@@ -90,7 +91,8 @@ def consume_directly(
     batch = Batch([message], [message.queue_offset], len(message.stored_body))
     queue = MessageQueue(message.topic, message.broker, message.queue_id)
     started = time.monotonic()
-    done = listening.run(Consume(queue, 0, batch, 0, 1, ordered), 0, 1, 60.0)
+    work = RunningWork(Consume(queue, 0, batch, 0, 1, ordered), 0, 1, started)
+    done = listening.run(work, 60.0)
     failed = bool(done.failures) or done.reached is not None
     return ConsumeResult(
         result="CR_LATER" if failed else "CR_SUCCESS",

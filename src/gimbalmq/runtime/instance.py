@@ -20,12 +20,18 @@ import msgspec
 
 from gimbalmq.core.routes import RouteTable
 from gimbalmq.errors import GimbalError, ProtocolError, StateError, TopicNotFoundError
+from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
 from gimbalmq.flows.transaction import TransactionCheck, parse_check
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import MASTER_ID, TopicRoute
 from gimbalmq.runtime.driver import Driver
-from gimbalmq.wire.bodies import ConsumerData, HeartbeatData, encode_heartbeat
+from gimbalmq.wire.bodies import (
+    ConsumerData,
+    HeartbeatData,
+    encode_heartbeat,
+    heartbeat_fingerprint,
+)
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.headers import heartbeat_request, unregister_request
@@ -44,6 +50,8 @@ class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True):
     poll_name_server_interval_s: float = 30.0
     heartbeat_broker_interval_s: float = 30.0
     mq_client_api_timeout_s: float = 3.0
+    #: Leave the subscriptions out of heartbeats to brokers that remember them (5.1.3 on).
+    use_heartbeat_v2: bool = False
 
 
 class GroupMember(Protocol):
@@ -56,6 +64,9 @@ class GroupMember(Protocol):
 
     def registration(self) -> ConsumerData:
         """What the heartbeat says of it."""
+
+    def preflight(self) -> Flow[None] | None:
+        """What brokers must agree to before it joins; None when there is nothing to ask."""
 
     def on_route(self, route: TopicRoute) -> None:
         """The route of one of its topics is new or changed."""
@@ -87,6 +98,8 @@ class ClientInstance:
         self._published: set[str] = set()
         #: Subscription versions by topic that each address has confirmed, by group.
         self._confirmed: dict[tuple[str, str], dict[str, int]] = {}
+        #: Fingerprint of the heartbeat whose subscriptions each address remembers.
+        self._remembered: dict[str, int] = {}
         self._warned: dict[str, float] = {}
 
     @property
@@ -135,7 +148,7 @@ class ClientInstance:
                 self._members.pop(member.group, None)
                 done(failure[0])
             else:
-                self.heartbeat(lambda: done(None))
+                self._admit(member, done)
 
         if not waiting:  # topics may be subscribed to later
             done(None)
@@ -144,6 +157,22 @@ class ClientInstance:
                 fetch_route(self.nameservers, topic, self.settings.mq_client_api_timeout_s),
                 functools.partial(fetched, topic),
             )
+
+    def _admit(self, member: GroupMember, done: Callable[[GimbalError | None], None]) -> None:
+        """Register a member with every broker, once they agree to what it wants."""
+        question = member.preflight()
+        if question is None:
+            self.heartbeat(lambda: done(None))
+            return
+
+        def answered(result: GimbalError | None) -> None:
+            if result is None:
+                self.heartbeat(lambda: done(None))
+            else:
+                self._members.pop(member.group, None)
+                done(result)
+
+        self.driver.spawn(question, answered)
 
     def leave(self, group: str, done: Callable[[], None]) -> None:
         """Unregister a consumer from every broker; `done` also when brokers are unreachable."""
@@ -175,7 +204,9 @@ class ClientInstance:
         )
 
     def _unregister(self, request: Callable[[str], Command], done: Callable[[], None]) -> None:
-        self._to_brokers(request, lambda _address, _answer: None, done)
+        self._to_brokers(
+            lambda broker, _address: request(broker), lambda _address, _answer: None, done
+        )
 
     # ---- routes ------------------------------------------------------------------------------
 
@@ -226,6 +257,22 @@ class ClientInstance:
         brokers = self.routes.broker(queue.broker, topic=queue.topic)
         return None if brokers is None else brokers.any_address
 
+    def pull_place(self, queue: MessageQueue, broker_id: int) -> tuple[str, bool] | None:
+        """Where to pull: the advised process of the broker set, else the next, else any.
+
+        Returns its address and whether it is the master; None when no process is known.
+        """
+        brokers = self.routes.broker(queue.broker, topic=queue.topic)
+        if brokers is None or not brokers.addresses:
+            return None
+        addresses = brokers.addresses
+        chosen = broker_id
+        if chosen not in addresses and chosen != MASTER_ID:
+            chosen += 1
+        if chosen not in addresses:
+            chosen = min(addresses)
+        return addresses[chosen], chosen == MASTER_ID
+
     def member_list_addresses(self, topics: Iterable[str]) -> list[tuple[str, str]]:
         """Brokers (name, address) to ask for members, in the order in which everyone asks.
 
@@ -245,33 +292,57 @@ class ClientInstance:
 
     def heartbeat(self, done: Callable[[], None] | None = None) -> None:
         """Tell every known broker who is here."""
-        body, versions = self._heartbeat_body()
+        beat = self._heartbeat_data()
         self._to_brokers(
-            lambda broker: heartbeat_request(broker, body),
-            functools.partial(self._beaten, versions),
+            lambda broker, address: heartbeat_request(broker, self._heartbeat_body(beat, address)),
+            functools.partial(self._beaten, beat),
             done,
         )
 
-    def _heartbeat_body(self) -> tuple[bytes, dict[str, dict[str, int]]]:
+    def _heartbeat_data(self) -> HeartbeatData:
         registrations = [member.registration() for member in self._members.values()]
-        versions = {
-            one.group: {data.topic: data.version_ms for data in one.subscriptions}
-            for one in registrations
-        }
         producers = sorted({_INNER_PRODUCER, *self._producers})
         data = HeartbeatData(self.client_id, tuple(registrations), tuple(producers))
-        return encode_heartbeat(data), versions
+        if not self.settings.use_heartbeat_v2:
+            return data
+        fingerprint = heartbeat_fingerprint(encode_heartbeat(data))
+        return msgspec.structs.replace(data, fingerprint=fingerprint)
 
-    def _beaten(
-        self, versions: dict[str, dict[str, int]], address: str, answer: Command | GimbalError
-    ) -> None:
+    def _heartbeat_body(self, beat: HeartbeatData, address: str) -> bytes:
+        if beat.fingerprint and self._remembered.get(address) == beat.fingerprint:
+            beat = msgspec.structs.replace(
+                beat,
+                consumers=tuple(
+                    msgspec.structs.replace(one, subscriptions=()) for one in beat.consumers
+                ),
+                without_subscriptions=True,
+            )
+        return encode_heartbeat(beat)
+
+    def forget_fingerprints(self) -> None:
+        """Send subscriptions in full again: their versions changed, or a broker lacks them."""
+        self._remembered.clear()
+
+    def _beaten(self, beat: HeartbeatData, address: str, answer: Command | GimbalError) -> None:
         if isinstance(answer, GimbalError):
             self.warn(f"heartbeat {address}", f"heartbeat to {address} failed: {answer}")
         elif answer.code != ResponseCode.SUCCESS:
             self.warn(f"heartbeat {address}", f"{address} refused the heartbeat: {answer.remark}")
         else:
-            for group, topics in versions.items():
-                self._confirmed[address, group] = topics
+            self._remember(beat, address, answer)
+
+    def _remember(self, beat: HeartbeatData, address: str, answer: Command) -> None:
+        """Note which subscriptions a broker has now, and whether it will remember them."""
+        understands = answer.fields.get("IS_SUPPORT_HEART_BEAT_V2") == "true"
+        if beat.fingerprint and understands and answer.fields.get("IS_SUB_CHANGE") == "false":
+            self._remembered[address] = beat.fingerprint
+        else:
+            self._remembered.pop(address, None)
+        # Also when they were left out: then they are those that it was told before.
+        for one in beat.consumers:
+            self._confirmed[address, one.group] = {
+                data.topic: data.version_ms for data in one.subscriptions
+            }
 
     def registered(self, address: str, group: str) -> bool:
         """Whether a broker has confirmed this member on the present connection."""
@@ -291,7 +362,7 @@ class ClientInstance:
 
     def _to_brokers(
         self,
-        request: Callable[[str], Command],
+        request: Callable[[str, str], Command],
         answered: Callable[[str, Command | GimbalError], None],
         done: Callable[[], None] | None,
     ) -> None:
@@ -316,7 +387,7 @@ class ClientInstance:
         for address, name in targets.items():
             self.driver.call(
                 address,
-                request(name),
+                request(name, address),
                 self.settings.mq_client_api_timeout_s,
                 functools.partial(one, address),
             )
@@ -328,16 +399,16 @@ class ClientInstance:
         name = self.routes.addresses().get(address, ("", 0))[0]
         if not name or not (self._members or self._producers):
             return  # a name server, or nobody to register
-        body, versions = self._heartbeat_body()
+        beat = self._heartbeat_data()
 
         def answered(answer: Command | GimbalError) -> None:
-            self._beaten(versions, address, answer)
+            self._beaten(beat, address, answer)
             for member in tuple(self._members.values()):
                 member.on_reconnected()
 
         self.driver.call(
             address,
-            heartbeat_request(name, body),
+            heartbeat_request(name, self._heartbeat_body(beat, address)),
             self.settings.mq_client_api_timeout_s,
             answered,
         )
@@ -346,6 +417,7 @@ class ClientInstance:
         """A broker forgets who was registered on a connection that is gone."""
         for key in [key for key in self._confirmed if key[0] == address]:
             del self._confirmed[key]
+        self._remembered.pop(address, None)
         self.warn(f"connection {address}", f"connection to {address} lost: {error}")
 
     def on_request(self, address: str, request: Command) -> Command | None:

@@ -2,33 +2,33 @@
 
 Three ways: one message at a time, in batches, and in order. In each, no message is started
 after the end of the queue's permit, and whatever a listener raises is its verdict on its
-messages, never a fault of the thread that runs it.
+messages, never a fault of the thread that runs it. The run says at which message it is, so that
+those who watch can tell which one hangs.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from gimbalmq.core.consumer.effects import Consume, Permit
+from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
-from gimbalmq.model.verdict import Commit, DeadLetter, RetryLater, Rollback, Suspend
+from gimbalmq.model.verdict import Commit, DeadLetter, Rollback, Suspend
+from gimbalmq.runtime.running import RunningWork
+from gimbalmq.runtime.verdicts import consumed, delay_level, is_named, may_start, report
 
 __all__ = ["Listener", "ListenerSettings", "Listening"]
-
-_log = logging.getLogger("gimbalmq.consumer")
 
 #: Gets one message, or a list of them when the batch size is above 1.
 Listener = Callable[[Any], object]
 
-#: Delay level 0: the broker chooses, longer with each attempt. Below 0: dead letter.
-_BROKER_CHOOSES: Final = 0
-_DEAD_LETTER: Final = -1
+#: After this long a run of an ordered queue lets those of others have its thread
+#: (`rocketmq.client.maxTimeConsumeContinuously`).
+_TURN_S: Final = 60.0
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,54 +53,56 @@ class Listening:
         """Up to how many messages a listener gets at once."""
         return self._settings.batch_size
 
-    def run(self, consume: Consume, first: int, until: int, share_after_s: float) -> Consumed:
-        """Run over [first, until); a run of single messages may end early, to be shared."""
-        if consume.ordered:
-            return self._in_order(consume, first, until)
+    def run(self, work: RunningWork, share_after_s: float) -> Consumed:
+        """Run over the work; a run of single messages may end early, to be shared."""
+        if work.consume.ordered:
+            return self._in_order(work)
         if self._settings.batch_size > 1:
-            return self._batch(consume, first, until)
-        return self._one_by_one(consume, first, until, share_after_s)
+            return self._batch(work)
+        return self._one_by_one(work, share_after_s)
 
     # ---- concurrent --------------------------------------------------------------------------
 
-    def _one_by_one(
-        self, consume: Consume, first: int, until: int, share_after_s: float
-    ) -> Consumed:
+    def _one_by_one(self, work: RunningWork, share_after_s: float) -> Consumed:
+        consume, first, until = work.consume, work.first, work.until
         messages, permit = consume.batch.messages, consume.permit
         listener = self._listener_for(consume.queue.topic)
         failures: list[tuple[int, int]] = []
         monotonic = time.monotonic
-        now = monotonic()
+        started = now = monotonic()
         share_at = now + share_after_s
         position = first
-        while position < until and now < share_at and _may_start(permit, now):
+        while position < until and now < share_at and may_start(permit, now):
+            work.position = position
             message = messages[position]
             try:
                 (listener or self._listener(message.topic))(message)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
-                failures.append((position, _delay_level(error)))
-                _report(error, message)
+                failures.append((position, delay_level(error)))
+                report(error, message)
             position += 1
             now = monotonic()
-        return _consumed(consume, first, until, position, failures)
+        return consumed(work, position, failures, now - started)
 
-    def _batch(self, consume: Consume, first: int, until: int) -> Consumed:
-        if not _may_start(consume.permit, time.monotonic()):
-            return _consumed(consume, first, until, first, [])
+    def _batch(self, work: RunningWork) -> Consumed:
+        consume, first, until = work.consume, work.first, work.until
+        started = time.monotonic()
+        if not may_start(consume.permit, started):
+            return consumed(work, first, [], 0.0)
         failures: list[tuple[int, int]] = []
         for listener, positions in self._by_listener(consume, range(first, until)):
             messages = [consume.batch.messages[position] for position in positions]
             try:
                 listener(messages)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
-                _report(error, messages[0])
-                level = _delay_level(error)
+                report(error, messages[0])
+                level = delay_level(error)
                 failures += (
                     (position, level)
                     for position, message in zip(positions, messages, strict=True)
-                    if _is_named(error, message)
+                    if is_named(error, message)
                 )
-        return _consumed(consume, first, until, until, sorted(failures))
+        return consumed(work, until, sorted(failures), time.monotonic() - started)
 
     def _by_listener(
         self, consume: Consume, positions: range
@@ -121,11 +123,14 @@ class Listening:
 
     # ---- ordered -----------------------------------------------------------------------------
 
-    def _in_order(self, consume: Consume, first: int, until: int) -> Consumed:
+    def _in_order(self, work: RunningWork) -> Consumed:
+        consume, first, until = work.consume, work.first, work.until
         auto_commit = self._settings.auto_commit
         position = committed = first
         ending: dict[str, Any] = {}
-        while position < until and _may_start(consume.permit, time.monotonic()):
+        started = now = time.monotonic()
+        while position < until and may_start(consume.permit, now) and now < started + _TURN_S:
+            work.position, work.since = position, now
             upto = min(position + self._settings.batch_size, until)
             messages = consume.batch.messages[position:upto]
             try:
@@ -133,10 +138,11 @@ class Listening:
                     messages[0] if self._settings.batch_size == 1 else list(messages)
                 )
             except Exception as error:  # noqa: BLE001 - whatever a listener raises stops the queue
-                _report(error, messages[0])
+                report(error, messages[0])
                 ending = self._stopped_by(error, messages)
                 break
             position = upto
+            now = time.monotonic()
             if auto_commit or verdict is Commit:
                 committed = position
             elif verdict is Rollback:
@@ -153,6 +159,7 @@ class Listening:
             until,
             reached=None if position == until else position,
             uncommitted_from=None if auto_commit else committed,
+            took_s=time.monotonic() - started,
             **ending,
         )
 
@@ -176,45 +183,3 @@ class Listening:
         if listener is None:
             raise LookupError(f"no listener for topic {topic}: it is no longer subscribed")
         return listener
-
-
-def _may_start(permit: Permit | None, now: float) -> bool:
-    return permit is None or now < permit.valid_until
-
-
-def _consumed(
-    consume: Consume, first: int, until: int, reached: int, failures: list[tuple[int, int]]
-) -> Consumed:
-    return Consumed(
-        consume.queue,
-        consume.epoch,
-        consume.batch,
-        first,
-        until,
-        tuple(failures),
-        None if reached == until else reached,
-    )
-
-
-def _is_named(error: Exception, message: Any) -> bool:
-    if not isinstance(error, RetryLater) or error.messages is None:
-        return True
-    return any(message is one for one in error.messages)
-
-
-def _delay_level(error: Exception) -> int:
-    if isinstance(error, DeadLetter):
-        return _DEAD_LETTER
-    if isinstance(error, RetryLater) and error.delay_level is not None:
-        return error.delay_level
-    return _BROKER_CHOOSES
-
-
-def _report(error: Exception, message: Any) -> None:
-    where = f"{message.queue.path} offset {message.queue_offset}"
-    if isinstance(error, RetryLater | Suspend):
-        _log.debug("listener asks to deliver %s again: %s", where, error)
-    elif isinstance(error, DeadLetter):
-        _log.warning("listener gives %s up: %s", where, error)
-    else:
-        _log.warning("listener failed on %s; it is delivered again later", where, exc_info=error)

@@ -31,8 +31,8 @@ Stored = Callable[[GimbalError | None], None]
 class OffsetKeeper(Protocol):
     """Finds and stores the offsets of one group's member."""
 
-    def find(self, queue: MessageQueue, address: str, found: Found) -> None:
-        """Where to start."""
+    def find(self, queue: MessageQueue, address: str, found: Found, *, new: bool = False) -> None:
+        """Where to start; `new` queues were added while this member was running."""
 
     def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
         """Store progress; may be lost, since it is stored again."""
@@ -51,9 +51,10 @@ class BrokerOffsets:
         self._group = group
         self._start = start
 
-    def find(self, queue: MessageQueue, address: str, found: Found) -> None:
+    def find(self, queue: MessageQueue, address: str, found: Found, *, new: bool = False) -> None:
         """The stored offset, or where the start policy says."""
-        self._instance.driver.spawn(start_offset(address, self._group, queue, self._start), found)
+        flow = start_offset(address, self._group, queue, self._start, new=new)
+        self._instance.driver.spawn(flow, found)
 
     def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
         """Store progress, one-way."""
@@ -80,13 +81,15 @@ class LocalOffsets:
         self._changed = False
         self._writer = ThreadPoolExecutor(1, "gimbalmq-offsets")
 
-    def find(self, queue: MessageQueue, address: str, found: Found) -> None:
+    def find(self, queue: MessageQueue, address: str, found: Found, *, new: bool = False) -> None:
         """The offset in the file, or where the start policy says."""
         known = self._offsets.get(queue)
         if known is not None:
             self._instance.driver.call_later(0.0, lambda: found(known))
         else:
-            self._instance.driver.spawn(starting_offset(address, queue, self._start), found)
+            self._instance.driver.spawn(
+                starting_offset(address, queue, self._start, new=new), found
+            )
 
     def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
         """Note progress; the file follows once for all queues of a round."""

@@ -15,6 +15,7 @@ from typing import Any
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.running import RunningWork
 
 __all__ = ["PollQueue"]
 
@@ -51,6 +52,10 @@ class PollQueue:
 
     def accounted(self, done: Consumed) -> None:
         """Nothing to do: only what waits is kept here."""
+
+    def running(self) -> list[RunningWork]:
+        """Nothing: how long a user takes with what was handed out is the user's business."""
+        return []
 
     # ---- user --------------------------------------------------------------------------------
 

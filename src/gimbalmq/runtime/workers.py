@@ -23,24 +23,15 @@ from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.listening import Listening
+from gimbalmq.runtime.running import RunningWork
 
-__all__ = ["RunningWork", "WorkerPool"]
+__all__ = ["WorkerPool"]
 
 #: A run is cut so that it takes about this long; also the time after which a run in progress is
 #: shared with other workers.
 _RUN_S: Final = 0.002
 #: Weight of the newest measurement in the running mean of seconds per message.
 _NEWEST: Final = 0.3
-
-
-class RunningWork(msgspec.Struct, frozen=True):
-    """What one worker is doing: since when, on which thread, over which part of what."""
-
-    since: float
-    thread_id: int
-    consume: Consume
-    first: int
-    until: int
 
 
 class _Work:
@@ -140,11 +131,13 @@ class WorkerPool:
 
     def _work(self) -> None:
         thread_id = threading.get_ident()
+        width = self._listening.batch_size
         while (claim := self._claim()) is not None:
             consume, first, until = claim
             started = time.monotonic()
-            self._current[thread_id] = RunningWork(started, thread_id, consume, first, until)
-            done = self._listening.run(consume, first, until, _RUN_S)
+            work = RunningWork(consume, first, until, started, thread_id, width)
+            self._current[thread_id] = work
+            done = self._listening.run(work, _RUN_S)
             del self._current[thread_id]
             reached = until if done.reached is None else done.reached
             self._measured((time.monotonic() - started) / max(reached - first, 1))

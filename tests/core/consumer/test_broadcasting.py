@@ -18,7 +18,7 @@ from gimbalmq.core.consumer.events import (
 from gimbalmq.model.queue import MessageQueue
 
 
-@pytest.mark.rule("B2.4")
+@pytest.mark.rule("B2.4", "B2.4g")
 def test_a_broadcasting_member_takes_every_queue_and_asks_nobody():
     harness = Harness(broadcasting=True)
     effects = harness.start()
@@ -26,7 +26,7 @@ def test_a_broadcasting_member_takes_every_queue_and_asks_nobody():
     assert {find.queue for find in only(effects, FindOffset)} == set(QUEUES)
 
 
-@pytest.mark.rule("B5.1")
+@pytest.mark.rule("B5.1", "B5.1g")
 def test_a_failure_of_a_broadcasting_member_is_not_delivered_again():
     harness = Harness(broadcasting=True)
     pull = only(harness.located(harness.start()), Pull)[0]
@@ -47,6 +47,7 @@ def test_a_new_queue_is_taken_when_the_route_shows_it():
     assert [find.queue for find in only(effects, FindOffset)] == [more]
 
 
+@pytest.mark.rule("B2.3i", "B6.2b")
 def test_subscribing_while_running_shares_out_the_topic_once_its_route_is_known():
     harness = Harness()
     harness.owning("a@gmq1-AVG")

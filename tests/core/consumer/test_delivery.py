@@ -18,7 +18,7 @@ def offset_of(harness):
     return harness.machine.held[QUEUES[0]].process.commit_offset
 
 
-@pytest.mark.rule("B5.2")
+@pytest.mark.rule("B5.2", "B5.2a")
 def test_one_run_of_a_queue_is_with_a_worker_at_a_time():
     harness, pull = ordered()
     effects = harness.deliver(pull, b"a", b"b")
@@ -31,7 +31,7 @@ def test_one_run_of_a_queue_is_with_a_worker_at_a_time():
     assert offset_of(harness) == 2
 
 
-@pytest.mark.rule("B5.2")
+@pytest.mark.rule("B5.2", "B5.2c")
 def test_a_failed_message_stops_the_queue_and_is_tried_again_after_the_pause():
     harness, pull = ordered()
     batch = one(harness.deliver(pull, b"a", b"b", b"c"), Consume).batch
@@ -45,7 +45,7 @@ def test_a_failed_message_stops_the_queue_and_is_tried_again_after_the_pause():
     assert (again.batch, again.first, again.until) == (batch, 1, 3)
 
 
-@pytest.mark.rule("B5.2")
+@pytest.mark.rule("B5.2", "B5.2c")
 @pytest.mark.parametrize(("asked", "pause"), [(0.0, 0.01), (100.0, 30.0)])
 def test_the_pause_is_kept_within_javas_bounds(asked, pause):
     harness, pull = ordered()
@@ -56,7 +56,7 @@ def test_the_pause_is_kept_within_javas_bounds(asked, pause):
     assert one(effects, SetTimer).delay_s == pause
 
 
-@pytest.mark.rule("B5.2")
+@pytest.mark.rule("B5.2", "B5.2d")
 def test_a_message_that_failed_too_often_is_buried_and_the_queue_goes_on():
     harness, pull = ordered(ordered_reconsume_max=1)
     batch = one(harness.deliver(pull, b"a", b"b"), Consume).batch
@@ -80,7 +80,7 @@ def test_a_message_that_cannot_be_buried_holds_the_queue():
     assert offset_of(harness) == 0
 
 
-@pytest.mark.rule("B5.2")
+@pytest.mark.rule("B5.2", "B5.2e", "B3f")
 def test_without_auto_commit_the_offset_waits_for_the_commit():
     harness, pull = ordered()
     effects = harness.deliver(pull, b"a", b"b")
@@ -95,7 +95,7 @@ def test_without_auto_commit_the_offset_waits_for_the_commit():
     assert offset_of(harness) == 3
 
 
-@pytest.mark.rule("B5.2")
+@pytest.mark.rule("B5.2", "B5.2e", "B3f")
 def test_a_rollback_delivers_everything_uncommitted_again_in_order():
     harness, pull = ordered()
     effects = harness.deliver(pull, b"a", b"b")
@@ -123,6 +123,7 @@ def test_a_rollback_delivers_everything_uncommitted_again_in_order():
     assert offset_of(harness) == 4
 
 
+@pytest.mark.rule("B5.2b")
 def test_an_ended_permit_stops_the_queue_until_the_lock_is_renewed():
     harness, pull = ordered()
     batch = one(harness.deliver(pull, b"a", b"b"), Consume).batch

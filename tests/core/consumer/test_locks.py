@@ -58,7 +58,7 @@ def harness():
     return LockingHarness()
 
 
-@pytest.mark.rule("B2.6")
+@pytest.mark.rule("B2.6", "B2.6h", "B4.2e")
 def test_a_queue_is_locked_before_its_offset_is_looked_up(harness):
     harness.start()
     effects = harness.members(ME)
@@ -67,7 +67,7 @@ def test_a_queue_is_locked_before_its_offset_is_looked_up(harness):
     assert {find.queue for find in only(harness.lock(effects), FindOffset)} == set(QUEUES)
 
 
-@pytest.mark.rule("B2.11")
+@pytest.mark.rule("B2.11", "B2.3e")
 def test_a_refused_lock_is_asked_for_again_soon_and_the_queue_is_not_owned(harness):
     harness.start()
     effects = harness.lock(harness.members(ME), granted=QUEUES[1:])
@@ -79,7 +79,7 @@ def test_a_refused_lock_is_asked_for_again_soon_and_the_queue_is_not_owned(harne
     assert one(again, Lock).asked == ((QUEUES[0], timer.epoch),)
 
 
-@pytest.mark.rule("B2.11")
+@pytest.mark.rule("B2.11", "B2.11b", "B2.11d")
 def test_locks_are_renewed_together_and_count_from_when_the_request_left(harness):
     harness.owning_locked(ME)
     held = harness.machine.held[QUEUES[0]]
@@ -99,7 +99,7 @@ def test_a_renewal_without_an_answer_changes_nothing(harness):
     assert harness.machine.held[QUEUES[0]].permit.valid_until == before
 
 
-@pytest.mark.rule("B2.11")
+@pytest.mark.rule("B2.11", "B2.11c")
 def test_a_lock_that_another_member_took_ends_the_ownership(harness):
     harness.owning_locked(ME)
     renew = one(harness.handle(TimerFired(TimerName.RENEW_LOCKS)), Lock)
@@ -109,6 +109,7 @@ def test_a_lock_that_another_member_took_ends_the_ownership(harness):
     assert "taken its lock" in one(effects, Warn).text
 
 
+@pytest.mark.rule("B2.7f")
 def test_release_is_drain_then_store_then_unlock(harness):
     pulls = harness.owning_locked(ME)
     lost = QUEUES[3]
@@ -124,6 +125,7 @@ def test_release_is_drain_then_store_then_unlock(harness):
     assert lost not in harness.machine.held
 
 
+@pytest.mark.rule("B2.7d", "B2.7e", "B10.11")
 def test_pitfall_11_a_long_listener_keeps_its_queue_until_it_ends(harness):
     pulls = harness.owning_locked(ME)
     lost = QUEUES[3]
@@ -155,6 +157,7 @@ def test_a_listener_that_outlives_the_stop_leaves_the_lock_to_expire(harness):
     assert only(effects, Leave)
 
 
+@pytest.mark.rule("B2.6i", "B10.27")
 @pytest.mark.parametrize("offset", [None, -1])
 def test_pitfall_27_a_lock_without_an_offset_is_given_back(harness, offset):
     harness.start()
@@ -187,6 +190,7 @@ def take_over_timer(effects):
     return next(t for t in only(effects, SetTimer) if t.name is TimerName.TAKE_OVER)
 
 
+@pytest.mark.rule("B10.12")
 def test_pitfall_12_locks_of_a_dead_member_are_taken_over_after_the_grace_time(harness):
     # Asked about at once: grace begins when no broker lists the member any more.
     first = one(refused_after_death(harness), ConfirmGone)

@@ -90,7 +90,7 @@ def test_a_queue_without_a_start_offset_is_not_owned_and_tried_again_soon(harnes
     assert one(effects, Warn)
 
 
-@pytest.mark.rule("B2.6c", "B2.7a", "B2.7c")
+@pytest.mark.rule("B2.6c", "B2.7a", "B2.7c", "B10.6")
 def test_a_queue_that_moves_away_is_drained_then_stored_then_let_go(harness):
     pulls = harness.owning(ME)
     lost = QUEUES[3]
@@ -147,7 +147,7 @@ def test_an_answer_for_an_earlier_acquisition_changes_nothing(harness):
     assert not harness.deliver(old, b"from the past")
 
 
-@pytest.mark.rule("B2.4b", "B2.5e")
+@pytest.mark.rule("B2.4b", "B2.5e", "B10.19")
 def test_without_a_member_list_the_queues_are_kept_and_the_list_is_asked_for_soon(harness):
     harness.owning(ME)
     harness.now += 1.0
@@ -158,7 +158,7 @@ def test_without_a_member_list_the_queues_are_kept_and_the_list_is_asked_for_soo
     assert "broker-a is down" in one(effects, Warn).text
 
 
-@pytest.mark.rule("B2.2d")
+@pytest.mark.rule("B2.2d", "B10.18")
 def test_the_pause_between_failing_passes_doubles_up_to_the_interval(harness):
     harness.start()
     delays = []
@@ -181,6 +181,7 @@ def test_a_member_that_stays_missing_from_the_list_gives_up_its_queues(harness):
     assert not harness.machine.assignment()
 
 
+@pytest.mark.rule("B2.5f", "B10.3")
 def test_pitfall_3_a_doubled_id_among_ours_leaves_no_queue_unowned(harness):
     harness.start()
     for _ in range(2):
@@ -191,6 +192,7 @@ def test_pitfall_3_a_doubled_id_among_ours_leaves_no_queue_unowned(harness):
     assert [find.queue for find in only(effects, FindOffset)] == list(QUEUES[:2])
 
 
+@pytest.mark.rule("B10.3")
 def test_pitfall_3_a_doubled_id_beside_a_java_member_is_treated_as_java_treats_it(harness):
     harness.start()
     for _ in range(2):
@@ -218,6 +220,7 @@ def test_pitfall_17_a_burst_of_notices_becomes_one_pass(harness):
     assert [timer.name for timer in only(harness.members(ME), SetTimer)] == [TimerName.REBALANCE]
 
 
+@pytest.mark.rule("B10.21")
 def test_pitfall_21_a_changed_route_starts_a_pass(harness):
     harness.owning(ME)
     harness.now += 1.0
@@ -240,7 +243,7 @@ def test_the_timer_starts_a_pass_every_interval(harness):
     assert only(harness.handle(TimerFired(TimerName.REBALANCE)), ListMembers)
 
 
-@pytest.mark.rule("B2.4f", "B2.5b")
+@pytest.mark.rule("B2.4f", "B2.5b", "B10.19")
 def test_a_topic_without_route_is_asked_for_again_and_does_not_stop_the_others():
     harness = Harness(topics=("orders", "refunds", "%RETRY%billing"))
     harness.start()
@@ -304,7 +307,7 @@ def test_an_illegal_offset_stores_the_brokers_offset_and_starts_over(harness):
     assert only(harness.handle(HandedOver(pull.queue, pull.epoch)), ListMembers)
 
 
-@pytest.mark.rule("B4.2")
+@pytest.mark.rule("B4.2", "B4.2b")
 def test_a_full_cache_holds_pulls_back_until_messages_finish(harness):
     pull = harness.owning(ME)[QUEUES[0]]
     effects = harness.deliver(pull, *[b"x"] * 1001)
@@ -334,6 +337,7 @@ def test_a_broker_that_does_not_know_the_subscription_gets_a_heartbeat_first(har
     assert one(effects, SetTimer).delay_s < 1.0
 
 
+@pytest.mark.rule("B4.2d")
 def test_a_paused_queue_is_not_pulled_until_it_is_resumed(harness):
     pull = harness.owning(ME)[QUEUES[0]]
     harness.handle(Paused(frozenset({pull.queue})))
@@ -344,7 +348,7 @@ def test_a_paused_queue_is_not_pulled_until_it_is_resumed(harness):
 # ---- results -------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("B5.1c")
+@pytest.mark.rule("B5.1c", "W6.4f")
 def test_a_failed_message_is_sent_back_and_holds_the_offset_until_then(harness):
     pull = harness.owning(ME)[QUEUES[0]]
     consume = one(harness.deliver(pull, b"a", b"b", b"c"), Consume)
@@ -373,6 +377,7 @@ def test_a_message_that_cannot_be_sent_back_is_delivered_again_after_five_second
     assert offset_of(harness, pull.queue) == 0
 
 
+@pytest.mark.rule("B10.6")
 def test_pitfall_6_a_failure_during_release_is_left_to_the_next_owner(harness):
     pull = harness.owning(ME)[QUEUES[3]]
     consume = one(harness.deliver(pull, b"a", b"b"), Consume)
@@ -397,7 +402,7 @@ def test_offsets_of_all_owned_queues_are_committed_every_interval_even_unchanged
 # ---- leaving -------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("B5.4a", "B5.4b")
+@pytest.mark.rule("B5.4a", "B5.4b", "B10.7")
 def test_pitfall_7_leaving_drains_then_stores_offsets_then_unregisters(harness):
     pulls = harness.owning(ME)
     consume = one(harness.deliver(pulls[QUEUES[0]], b"a"), Consume)

@@ -3,7 +3,8 @@
 Concurrent queues give every pulled reply to the workers at once. An ordered queue has one run
 with a worker at a time; a message that fails stops the run, and the queue waits for it. In a
 group that locks its queues nothing is started after the queue's permit has ended; what that
-keeps back starts when the lock is renewed.
+keeps back starts when the lock is renewed. A message that a listener has had for too long is sent
+back, so that it no longer holds up the offset; whatever the listener says later is ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable
 
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Bury, Consume, SendBack
-from gimbalmq.core.consumer.events import Consumed, SentBack, TimerName
+from gimbalmq.core.consumer.events import Consumed, Expired, SentBack, TimerName
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.process_queue import Batch
 
@@ -20,6 +21,8 @@ __all__ = ["Delivery"]
 
 #: Bounds that Java puts on the pause of an ordered queue.
 _SUSPEND_S_MIN, _SUSPEND_S_MAX = 0.01, 30.0
+#: Java sends a message that took too long back with this level, 10 s.
+_EXPIRED_DELAY_LEVEL = 3
 
 
 class Delivery:
@@ -56,16 +59,28 @@ class Delivery:
     def consumed(self, held: HeldQueue, event: Consumed, now: float) -> None:
         """Take a worker's result in; `held` may already be on its way out."""
         reached = event.until if event.reached is None else event.reached
-        if self._context.settings.ordered:
-            self._consumed_in_order(held, event, reached, now)
-        else:
-            self._finish(held, event, reached)
-            if not held.released:
-                if reached < event.until:
-                    held.waiting.append((event.batch, reached, event.until))
-                self._deliver_again(held, event)
+        self._count(held, event, reached)
+        self._take_in(held, event, reached, now)
         if not held.released:
             self._progressed(held, now)
+
+    @staticmethod
+    def _count(held: HeldQueue, event: Consumed, reached: int) -> None:
+        tally, failed = held.tally, len(event.failures)
+        tally.consumed += reached - event.first - failed
+        stopped = event.buried or (event.suspend_s is not None and not event.rolled_back)
+        tally.failed += failed + stopped
+        tally.listener_s += event.took_s
+
+    def _take_in(self, held: HeldQueue, event: Consumed, reached: int, now: float) -> None:
+        if self._context.settings.ordered:
+            self._consumed_in_order(held, event, reached, now)
+            return
+        self._finish(held, event, reached)
+        if not held.released:
+            if reached < event.until:
+                held.waiting.append((event.batch, reached, event.until))
+            self._deliver_again(held, event)
 
     @staticmethod
     def _finish(held: HeldQueue, event: Consumed, reached: int) -> None:
@@ -85,12 +100,14 @@ class Delivery:
             for position, _level in event.failures:
                 held.process.finish(event.batch, position, position + 1)
             return
-        self._context.out += (
-            SendBack(held.queue, held.epoch, event.batch, position, level)
-            for position, level in event.failures
-            # Done already: it took too long and was sent back meanwhile.
-            if not event.batch.is_done(position)
-        )
+        for position, level in event.failures:
+            offset = event.batch.offsets[position]
+            if offset in held.expired:
+                held.expired[offset] = True  # it took too long and is on its way back already
+            elif not event.batch.is_done(position):
+                self._context.out.append(
+                    SendBack(held.queue, held.epoch, event.batch, position, level)
+                )
 
     def _consumed_in_order(
         self, held: HeldQueue, event: Consumed, reached: int, now: float
@@ -125,13 +142,15 @@ class Delivery:
             self.start_waiting(held, now)
 
     def _failed(self, held: HeldQueue, batch: Batch, position: int, suspend_s: float) -> None:
-        offset = batch.offsets[position]
-        attempts = held.attempts[offset] = held.attempts.get(offset, 0) + 1
-        attempts_max = self._context.settings.ordered_reconsume_max
-        if attempts_max is not None and attempts > attempts_max:
+        if self._too_often(held, batch.offsets[position]):
             self._bury(held, batch, position)
         else:
             self._suspend(held, suspend_s)
+
+    def _too_often(self, held: HeldQueue, offset: int) -> bool:
+        attempts = held.attempts[offset] = held.attempts.get(offset, 0) + 1
+        attempts_max = self._context.settings.ordered_reconsume_max
+        return attempts_max is not None and attempts > attempts_max
 
     def _bury(self, held: HeldQueue, batch: Batch, position: int) -> None:
         held.suspended = True
@@ -139,10 +158,12 @@ class Delivery:
 
     def _suspend(self, held: HeldQueue, suspend_s: float | None) -> None:
         held.suspended = True
-        if suspend_s is None:
-            suspend_s = self._context.settings.suspend_current_queue_s
-        pause_s = min(max(suspend_s, _SUSPEND_S_MIN), _SUSPEND_S_MAX)
-        self._context.set_timer(TimerName.CONTINUE, pause_s, held)
+        self._context.set_timer(TimerName.CONTINUE, self._pause_s(suspend_s), held)
+
+    def _pause_s(self, asked_s: float | None) -> float:
+        if asked_s is None:
+            asked_s = self._context.settings.suspend_current_queue_s
+        return min(max(asked_s, _SUSPEND_S_MIN), _SUSPEND_S_MAX)
 
     def go_on(self, held: HeldQueue, now: float) -> None:
         """The pause of an ordered queue is over."""
@@ -151,19 +172,38 @@ class Delivery:
 
     # ---- failed messages ---------------------------------------------------------------------
 
+    def expired(self, held: HeldQueue, event: Expired) -> None:
+        """A listener has had a message for too long: let the broker deliver it again."""
+        offset = event.batch.offsets[event.position]
+        if held.released or offset in held.expired or event.batch.is_done(event.position):
+            return
+        held.expired[offset] = False
+        held.tally.expired += 1
+        self._context.warn(
+            f"expired {held.queue.path}",
+            f"{held.queue.path} offset {offset}: its listener has not ended after "
+            f"{self._context.settings.consume_timeout_s:g} s (consume_timeout_s); the message is "
+            "sent back and will be delivered again, perhaps beside the listener that has it now",
+        )
+        self._context.out.append(
+            SendBack(held.queue, held.epoch, event.batch, event.position, _EXPIRED_DELAY_LEVEL)
+        )
+
     def sent_back(self, held: HeldQueue, event: SentBack, now: float) -> None:
         """The broker has a failed message, or could not take it."""
         assert held.process is not None
+        held.tally.retried += event.ok
         if self._context.settings.ordered:
             self._buried(held, event, now)
             return
+        running = held.expired.pop(event.batch.offsets[event.position], None) is False
         if event.ok:
             held.process.finish(event.batch, event.position, event.position + 1)
             if not held.released:
                 self._progressed(held, now)
             return
-        if held.released:
-            return
+        if held.released or running:
+            return  # with a listener: the next look finds it again, unless it ends before
         settings = self._context.settings
         self._context.warn(
             f"send back {event.queue.path}",
@@ -179,11 +219,7 @@ class Delivery:
         if held.released:
             return
         if not event.ok:
-            self._context.warn(
-                f"dead letter {event.queue.path}",
-                f"{event.queue.path} offset {event.batch.offsets[event.position]} could not be "
-                f"moved to the dead letters ({event.reason}); the queue waits for it",
-            )
+            self._warn_not_buried(event)
             self._suspend(held, None)
             return
         held.process.finish(event.batch, event.position, event.position + 1)
@@ -193,6 +229,13 @@ class Delivery:
             held.waiting.appendleft((batch, first + 1, until))
         self.go_on(held, now)
         self._progressed(held, now)
+
+    def _warn_not_buried(self, event: SentBack) -> None:
+        self._context.warn(
+            f"dead letter {event.queue.path}",
+            f"{event.queue.path} offset {event.batch.offsets[event.position]} could not be "
+            f"moved to the dead letters ({event.reason}); what follows waits for it",
+        )
 
     def redeliver(self, held: HeldQueue, now: float) -> None:
         """The pause after a failed send-back is over: deliver again locally."""

@@ -20,13 +20,16 @@ __all__ = [
     "ConfirmGone",
     "Consume",
     "Effect",
+    "FindExpired",
     "FindOffset",
     "HandOver",
     "Leave",
     "ListMembers",
     "Lock",
+    "Moved",
     "Permit",
     "Pull",
+    "QueueMove",
     "RebalanceReport",
     "RefreshRoute",
     "RenewHeartbeat",
@@ -162,6 +165,16 @@ class SendBack(msgspec.Struct, frozen=True):
     delay_level: int
 
 
+class FindExpired(msgspec.Struct, frozen=True):
+    """Look which messages listeners have had for longer; answered by an `Expired` for each.
+
+    At most `most` of a queue, the lowest offsets first: the rest waits for the next look.
+    """
+
+    older_than_s: float
+    most: int
+
+
 class Commit(msgspec.Struct, frozen=True):
     """Store the offset of a queue, one-way; sent again with the next interval in any case."""
 
@@ -190,7 +203,11 @@ class HandOver(msgspec.Struct, frozen=True):
 
 
 class RebalanceReport(msgspec.Struct, frozen=True):
-    """What one pass changed, and why."""
+    """What one pass changed of one topic, and why.
+
+    `all_queues` are the topic's, `mine` those of them that are this member's from now on;
+    `moves` gives the reason for each queue that comes or goes.
+    """
 
     group: str
     trigger: Trigger
@@ -200,12 +217,36 @@ class RebalanceReport(msgspec.Struct, frozen=True):
     revoked: tuple[MessageQueue, ...]
     kept: int
     reasons: tuple[str, ...] = ()
+    topic: str = ""
+    all_queues: tuple[MessageQueue, ...] = ()
+    mine: tuple[MessageQueue, ...] = ()
+    moves: tuple[tuple[MessageQueue, str], ...] = ()
 
 
 class Announce(msgspec.Struct, frozen=True):
     """Tell the user's rebalance listeners and the log."""
 
     report: RebalanceReport
+
+
+class QueueMove(msgspec.Struct, frozen=True):
+    """One queue has come or gone, and how long nobody here consumed it meanwhile.
+
+    For a queue that came, `pause_s` runs from the decision to the first pull; for one that went,
+    from the decision until it was let go, its running listeners included.
+    """
+
+    group: str
+    queue: MessageQueue
+    acquired: bool
+    pause_s: float
+    reason: str = ""
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """Tell the log, and whoever counts."""
+
+    move: QueueMove
 
 
 class Warn(msgspec.Struct, frozen=True):
@@ -240,7 +281,9 @@ Effect = (
     | Commit
     | Cancel
     | HandOver
+    | FindExpired
     | Announce
+    | Moved
     | Warn
     | Leave
     | Stopped

@@ -22,6 +22,7 @@ __all__ = [
     "Cancelled",
     "Consumed",
     "Event",
+    "Expired",
     "GoneConfirmed",
     "HandedOver",
     "Left",
@@ -60,6 +61,7 @@ class Trigger(enum.Enum):
     RETRY = "earlier pass incomplete"
     SUBSCRIPTION = "subscription changed"
     RELEASE = "queue released"
+    RESUME = "consumer resumed"
     STOP = "stop"
 
 
@@ -86,6 +88,7 @@ class TimerName(enum.Enum):
     RENEW_LOCKS = "renew locks"
     TAKE_OVER = "take over"
     CONTINUE = "continue"
+    EXPIRE = "expire"
 
 
 class TimerFired(msgspec.Struct, frozen=True):
@@ -135,6 +138,8 @@ class PullAnswered(msgspec.Struct, frozen=True):
     messages: Sequence[Any] = ()
     offsets: Sequence[int] = ()
     body_bytes: int = 0
+    #: One past the last message of the queue, as the broker has it.
+    maximum: int | None = None
 
 
 class PullFailed(msgspec.Struct, frozen=True):
@@ -156,7 +161,7 @@ class Consumed(msgspec.Struct, frozen=True):
     `failures` holds (position, delay level) of messages to deliver again later; a negative level
     means dead letter, 0 lets the broker choose. `uncommitted_from` is where, in an ordered queue
     without automatic commit, the messages begin that were processed but not committed;
-    `rolled_back` asks for all of those again.
+    `rolled_back` asks for all of those again. `took_s` is the time spent in listeners.
     """
 
     queue: MessageQueue
@@ -170,6 +175,16 @@ class Consumed(msgspec.Struct, frozen=True):
     buried: bool = False
     uncommitted_from: int | None = None
     rolled_back: bool = False
+    took_s: float = 0.0
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """Answer to `FindExpired`, one per message: its listener has had it for too long."""
+
+    queue: MessageQueue
+    epoch: int
+    batch: Batch
+    position: int
 
 
 class SentBack(msgspec.Struct, frozen=True):
@@ -231,9 +246,13 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """The user paused queues (None: all); held queues stay held and are not pulled."""
+    """The user paused queues (None: all); held queues stay held and are not pulled.
+
+    With `balancing` the whole member pauses: it also keeps the queues that it has.
+    """
 
     queues: frozenset[MessageQueue] | None
+    balancing: bool = False
 
 
 class Resumed(msgspec.Struct, frozen=True):
@@ -288,6 +307,7 @@ Event = (
     | PullAnswered
     | PullFailed
     | Consumed
+    | Expired
     | SentBack
     | Cancelled
     | HandedOver

@@ -15,6 +15,8 @@ import enum
 from collections import deque
 
 from gimbalmq.core.consumer.effects import Permit
+from gimbalmq.core.consumer.lanes import Lanes
+from gimbalmq.core.consumer.tally import Tally
 from gimbalmq.core.process_queue import Batch, ProcessQueue
 from gimbalmq.model.queue import MessageQueue
 
@@ -44,19 +46,27 @@ class HeldQueue:
     __slots__ = (
         "attempts",
         "busy",
+        "committed",
         "epoch",
+        "expired",
         "failed_pulls",
+        "held_since",
+        "lanes",
         "last_pull_at",
         "lock_refused",
+        "maximum",
         "overdue",
         "permit",
         "process",
         "queue",
+        "reason",
         "redeliver",
+        "released_at",
         "reset_offset",
         "running",
         "state",
         "suspended",
+        "tally",
         "uncommitted",
         "waiting",
     )
@@ -92,6 +102,20 @@ class HeldQueue:
         self.uncommitted: list[tuple[Batch, int, int]] = []
         #: How often the message at an offset of an ordered queue has failed.
         self.attempts: dict[int, int] = {}
+        #: Messages by key, where keys are consumed in parallel.
+        self.lanes = Lanes()
+        #: Offsets whose listener took too long and that are being sent back; True when the
+        #: listener has failed meanwhile.
+        self.expired: dict[int, bool] = {}
+        self.tally = Tally()
+        #: The offset that was stored last.
+        self.committed = -1
+        #: One past the last message of the queue, as of the last pull; None before.
+        self.maximum: int | None = None
+        self.held_since = now
+        self.released_at = now
+        #: Why the queue is given up.
+        self.reason = ""
 
     def sure(self, now: float) -> bool:
         """Whether nobody else can own the queue: no lock is needed, or it is sure to hold."""

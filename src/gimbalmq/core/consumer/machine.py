@@ -29,10 +29,13 @@ from gimbalmq.core.consumer.effects import (
     Cancel,
     Commit,
     Effect,
+    FindExpired,
     FindOffset,
     HandOver,
     Leave,
     ListMembers,
+    Moved,
+    QueueMove,
     RebalanceReport,
     RenewHeartbeat,
     Stopped,
@@ -40,29 +43,49 @@ from gimbalmq.core.consumer.effects import (
 )
 from gimbalmq.core.consumer.events import TimerName, Trigger
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.consumer.keyed import KeyedDelivery, KeyOf
 from gimbalmq.core.consumer.locks import LockKeeper
 from gimbalmq.core.consumer.passes import PassPlanner, Target
 from gimbalmq.core.consumer.pulling import PullLoop
 from gimbalmq.core.consumer.settings import ConsumerSettings
+from gimbalmq.core.consumer.tally import Tally
 from gimbalmq.core.process_queue import ProcessQueue
-from gimbalmq.core.rebalance import HeldView, plan_rebalance
-from gimbalmq.model.queue import MessageQueue
+from gimbalmq.core.rebalance import HeldView, Reason, plan_rebalance
+from gimbalmq.model.queue import MessageQueue, sorted_queues
 
 __all__ = ["ConsumerMachine"]
+
+#: Messages that took too long and are sent back at one look, of each queue (Java's number).
+_EXPIRED_MOST = 16
+#: Looks for such messages while the consume timeout passes once; Java looks once.
+_EXPIRED_LOOKS = 15
 
 
 class ConsumerMachine:
     """Decides for one member of one group; see the module for the theory."""
 
     def __init__(
-        self, settings: ConsumerSettings, strategy: Strategy, topics: Iterable[str]
+        self,
+        settings: ConsumerSettings,
+        strategy: Strategy,
+        topics: Iterable[str],
+        *,
+        key_of: KeyOf | None = None,
     ) -> None:
+        """`key_of` lets the keys of a queue be consumed in parallel, each in order."""
         self.settings = settings
         self.passes = PassPlanner(settings, strategy, topics)
         self._context = Context(settings)
-        self._delivery = Delivery(self._context, progressed=self._progressed)
+        self._delivery = (
+            Delivery(self._context, progressed=self._progressed)
+            if key_of is None
+            else KeyedDelivery(self._context, progressed=self._progressed, key_of=key_of)
+        )
         self._pulls = PullLoop(
-            self._context, arrived=self._delivery.arrived, moved=self._offset_moved
+            self._context,
+            arrived=self._delivery.arrived,
+            moved=self._offset_moved,
+            in_order=settings.ordered and key_of is None,
         )
         self._locks = LockKeeper(
             self._context, secured=self._delivery.start_waiting, lost=self._lock_lost
@@ -75,6 +98,7 @@ class ConsumerMachine:
             ev.PullFailed: lambda event, _now: self._pulls.failed(event),
             ev.Consumed: self._on_consumed,
             ev.SentBack: self._on_sent_back,
+            ev.Expired: self._on_expired,
             ev.TimerFired: self._on_timer,
             ev.Started: self._on_started,
             ev.StopRequested: self._on_stop_requested,
@@ -88,8 +112,8 @@ class ConsumerMachine:
             ev.TakenOver: lambda event, _now: self._locks.taken_over(event),
             ev.Cancelled: self._on_cancelled,
             ev.HandedOver: self._on_handed_over,
-            ev.Paused: lambda event, _now: self._pulls.pause(event.queues),
-            ev.Resumed: lambda event, now: self._pulls.resume(event.queues, now),
+            ev.Paused: self._on_paused,
+            ev.Resumed: self._on_resumed,
             ev.Subscribed: self._on_subscribed,
             ev.Unsubscribed: self._on_unsubscribed,
             ev.Assigned: self._on_assigned,
@@ -116,6 +140,10 @@ class ConsumerMachine:
         """The queues that this member owns now."""
         return frozenset(queue for queue, held in self.held.items() if held.owned)
 
+    def tally(self) -> Tally:
+        """What came of all messages since the start."""
+        return self._context.tally()
+
     def validate(self) -> None:
         """Check the invariants; tests call it after every step."""
         epochs = [held.epoch for held in self.held.values()]
@@ -136,6 +164,7 @@ class ConsumerMachine:
         self._context.set_timer(TimerName.COMMIT, self.settings.persist_consumer_offset_interval_s)
         if self.settings.locking:
             self._context.set_timer(TimerName.RENEW_LOCKS, self.settings.lock_renew_s)
+        self._look_for_expired_later()
         if not self.settings.manual:
             self._request_pass(Trigger.START, now)
 
@@ -146,7 +175,7 @@ class ConsumerMachine:
         self._context.drain_s = event.drain_s
         self.passes.stop()
         for held in list(self.held.values()):
-            self._release(held, now)
+            self._release(held, now, Trigger.STOP.value)
         self._leave_when_empty()
 
     def _leave_when_empty(self) -> None:
@@ -172,6 +201,8 @@ class ConsumerMachine:
                 self._locks.renew()
             case TimerName.TAKE_OVER:
                 self._locks.take_over_due(now)
+            case TimerName.EXPIRE:
+                self._look_for_expired()
             case _:
                 held = self._context.current(event.queue, event.epoch)
                 if held is not None:
@@ -196,12 +227,37 @@ class ConsumerMachine:
     def _commit_all(self, now: float) -> None:
         # Also when unchanged, as Java does: it repairs an offset that a late commit of an
         # earlier owner moved back. But not while somebody else may own the queue.
+        paused = self._pulls.all_paused
         for held in self.held.values():
             if held.owned and held.process is not None and held.sure(now):
-                self._context.out.append(Commit(held.queue, held.process.commit_offset))
+                offset = held.process.commit_offset
+                if paused and offset == held.committed:
+                    continue  # it may not even know that another member has the queue
+                held.committed = offset
+                self._context.out.append(Commit(held.queue, offset))
         self._context.set_timer(TimerName.COMMIT, self.settings.persist_consumer_offset_interval_s)
 
+    def _look_for_expired_later(self) -> None:
+        timeout_s = self.settings.consume_timeout_s
+        if self.settings.expiring and timeout_s is not None:
+            self._context.set_timer(TimerName.EXPIRE, timeout_s / _EXPIRED_LOOKS)
+
+    def _look_for_expired(self) -> None:
+        assert self.settings.consume_timeout_s is not None
+        self._context.out.append(FindExpired(self.settings.consume_timeout_s, _EXPIRED_MOST))
+        self._look_for_expired_later()
+
     # ---- ownership ---------------------------------------------------------------------------
+
+    def _on_paused(self, event: ev.Paused, _now: float) -> None:
+        self._pulls.pause(event.queues)
+        if event.balancing:
+            self.passes.pause()
+
+    def _on_resumed(self, event: ev.Resumed, now: float) -> None:
+        if event.queues is None:
+            self._carry_out(self.passes.resume(now), now)
+        self._pulls.resume(event.queues, now)
 
     def _request_pass(self, trigger: Trigger, now: float) -> None:
         self._carry_out(self.passes.request(trigger, now), now)
@@ -230,7 +286,8 @@ class ConsumerMachine:
         self._context.out.append(RenewHeartbeat())
         for queue, held in list(self.held.items()):
             if queue.topic == event.topic:
-                self._release(held, now)
+                self._release(held, now, Reason.UNSUBSCRIBED.value)
+        self._limits_changed(now)
 
     def _on_members(self, event: ev.MembersListed, now: float) -> None:
         if event.members is not None and self.settings.locking:
@@ -238,8 +295,15 @@ class ConsumerMachine:
         targets, effects = self.passes.members_listed(event, now)
         changed = [target.topic for target in targets if self._apply(target, now)]
         if changed:
+            self._limits_changed(now)
             self._context.out.append(RenewHeartbeat(tuple(changed)))
         self._carry_out(effects, now)
+
+    def _limits_changed(self, now: float) -> None:
+        before = self._context.limits
+        self._context.share_limits()
+        if self._context.limits != before:
+            self._pulls.limits_changed(now)
 
     def _apply(self, target: Target, now: float) -> bool:
         """Move from what is held of one topic to the target; True when something changed."""
@@ -253,7 +317,7 @@ class ConsumerMachine:
         )
         revoked = [step for step in plan.revoke if not self.held[step.queue].released]
         for step in revoked:
-            self._release(self.held[step.queue], now)
+            self._release(self.held[step.queue], now, step.reason.value)
         # A queue that is still being let go is taken again once that is done.
         acquired = [step for step in plan.acquire if step.queue not in self.held]
         self._acquire([step.queue for step in acquired], now)
@@ -270,6 +334,10 @@ class ConsumerMachine:
                     revoked=tuple(step.queue for step in revoked),
                     kept=len(plan.keep),
                     reasons=tuple(sorted({step.reason.value for step in (*revoked, *acquired)})),
+                    topic=target.topic,
+                    all_queues=tuple(sorted_queues(target.all_queues or target.queues)),
+                    mine=tuple(sorted_queues(target.queues)),
+                    moves=tuple((step.queue, step.reason.value) for step in (*acquired, *revoked)),
                 )
             )
         )
@@ -305,7 +373,14 @@ class ConsumerMachine:
             return
         held.process = ProcessQueue(event.offset)
         self.passes.settled(event.queue)
+        self._moved(held, now - held.held_since, acquired=True)
         self._pulls.pull(held, now)
+
+    def _moved(self, held: HeldQueue, pause_s: float, *, acquired: bool) -> None:
+        reason = Reason.NEW.value if acquired else held.reason
+        self._context.out.append(
+            Moved(QueueMove(self.settings.group, held.queue, acquired, pause_s, reason))
+        )
 
     def _try_again_soon(self, now: float) -> None:
         if self.settings.manual:
@@ -318,14 +393,14 @@ class ConsumerMachine:
 
     def _offset_moved(self, held: HeldQueue, offset: int, now: float) -> None:
         held.reset_offset = offset
-        self._release(held, now)
+        self._release(held, now, f"offset moved to {offset}")
 
     def _lock_lost(self, held: HeldQueue, now: float) -> None:
         self._context.warn(
             f"lock {held.queue.path}",
             f"{held.queue.path}: another member has taken its lock; giving the queue up",
         )
-        self._release(held, now)
+        self._release(held, now, "lock lost")
 
     def _on_assigned(self, event: ev.Assigned, now: float) -> None:
         self._assigned = event.queues
@@ -346,6 +421,7 @@ class ConsumerMachine:
         self._context.out.append(Cancel(held.queue, held.epoch))
         fresh = self._context.hold(held.queue, now)
         fresh.permit = held.permit
+        fresh.tally = held.tally
         fresh.process = ProcessQueue(event.offset)
         self._pulls.pull(fresh, now)
 
@@ -357,9 +433,11 @@ class ConsumerMachine:
 
     # ---- release -----------------------------------------------------------------------------
 
-    def _release(self, held: HeldQueue, now: float) -> None:
+    def _release(self, held: HeldQueue, now: float, reason: str) -> None:
         if held.released:
             return
+        held.released_at = now
+        held.reason = reason
         if held.permit is not None:
             held.permit.valid_until = 0.0
         if held.process is None:
@@ -433,6 +511,9 @@ class ConsumerMachine:
 
     def _remove(self, held: HeldQueue, now: float) -> None:
         del self.held[held.queue]
+        self._context.past.add(held.tally)
+        if held.process is not None:
+            self._moved(held, now - held.released_at, acquired=False)
         if self._context.stopping:
             self._leave_when_empty()
         elif self.settings.manual:
@@ -453,6 +534,11 @@ class ConsumerMachine:
             held.running -= event.until - event.first
             if held.state is HeldState.DRAINING and held.running <= 0:
                 self._hand_over(held)
+
+    def _on_expired(self, event: ev.Expired, _now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
+        if held is not None and held.process is not None:
+            self._delivery.expired(held, event)
 
     def _on_sent_back(self, event: ev.SentBack, now: float) -> None:
         held = self._context.current(event.queue, event.epoch)

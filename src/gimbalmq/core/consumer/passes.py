@@ -23,7 +23,12 @@ from gimbalmq.core.consumer.effects import (
 )
 from gimbalmq.core.consumer.events import MembersListed, TimerName, Trigger
 from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.core.identity import agreed_strategy, allocation_members
+from gimbalmq.core.identity import (
+    agreed_strategy,
+    allocation_members,
+    capability,
+    is_java_strategy,
+)
 from gimbalmq.errors import AllocationError
 from gimbalmq.model.java import sorted_as_java
 from gimbalmq.model.queue import MessageQueue
@@ -43,6 +48,8 @@ class Target(msgspec.Struct, frozen=True):
     trigger: Trigger
     members: tuple[str, ...]
     strategy: str
+    #: Every queue of the topic.
+    all_queues: frozenset[MessageQueue] = frozenset()
 
 
 class PassPlanner:
@@ -67,6 +74,8 @@ class PassPlanner:
         self._doubts = 0
         #: No pass before the first heartbeat (START), and none after the stop.
         self._active = False
+        #: The user paused the whole consumer: it keeps what it has until it is resumed.
+        self._paused = False
 
     def wants(self, queue: MessageQueue) -> bool:
         """Whether the latest target contains the queue."""
@@ -75,6 +84,20 @@ class PassPlanner:
     def stop(self) -> None:
         """No more passes."""
         self._active = False
+
+    def pause(self) -> None:
+        """No pass until `resume`."""
+        self._paused = True
+
+    def resume(self, now: float) -> list[Effect]:
+        """Find out at once what changed meanwhile."""
+        was_paused, self._paused = self._paused, False
+        return self.request(Trigger.RESUME, now) if was_paused else []
+
+    @property
+    def decided(self) -> bool:
+        """Whether a pass has said what this member should own."""
+        return bool(self._wanted)
 
     def settled(self, _queue: MessageQueue) -> None:
         """A queue was located: the next trouble starts with a short pause again."""
@@ -94,7 +117,7 @@ class PassPlanner:
     def request(self, trigger: Trigger, now: float) -> list[Effect]:
         """Ask for a pass; bursts of requests become one."""
         self._active = self._active or trigger is Trigger.START
-        if not (self._active and self._queues):
+        if self._paused or not (self._active and self._queues):
             return []
         if self._listing:
             self._again = True
@@ -145,7 +168,7 @@ class PassPlanner:
     def members_listed(self, event: MembersListed, now: float) -> tuple[list[Target], list[Effect]]:
         """Turn a member list into targets, and say what to do next."""
         self._listing = False
-        if not self._active:
+        if self._paused or not self._active:
             return [], []
         group = self._settings.group
         if event.members is None:
@@ -154,12 +177,15 @@ class PassPlanner:
         members, effects = self._believe(sorted_as_java(event.members))
         if members is None:
             return [], [*effects, *self._again_soon(now)]
+        effects += self._strategies_differ(members)
         targets: list[Target] = []
         complete = True
         for topic, queues in self._queues.items():
             try:
                 target = self._target(topic, queues, members, effects)
             except AllocationError as error:
+                if topic.startswith(_RETRY_TOPIC_PREFIX):
+                    continue  # as in Java: quiet, and no reason to try again soon
                 effects.append(
                     Warn(f"allocate {topic}", f"group {group}, topic {topic}: {error}; "
                          "current queues are kept")
@@ -172,6 +198,22 @@ class PassPlanner:
                 targets.append(target)
         effects += self._next_pass(now, complete=complete)
         return targets, effects
+
+    def _strategies_differ(self, members: tuple[str, ...]) -> list[Effect]:
+        """Say so when a member runs another of Java's strategies, which nobody can reconcile."""
+        wanted = self._strategy.name
+        if self._settings.broadcasting or not is_java_strategy(wanted):
+            return []  # nothing is shared out, or `agreed_strategy` finds a common one
+        for member in members:
+            found = capability(member)
+            if found is not None and found.strategy != wanted:
+                group = self._settings.group
+                text = (
+                    f"group {group}: member '{member}' shares queues out by {found.strategy}, this "
+                    f"one by {wanted}: some queues get two owners or none; use one strategy"
+                )
+                return [Warn(f"strategies {group}", text)]
+        return []
 
     def _again_soon(self, now: float) -> list[Effect]:
         return self.request(self._trigger, now) if self._again else self.retry(self._trigger, now)
@@ -220,7 +262,7 @@ class PassPlanner:
                 )
             return None
         if self._settings.broadcasting:
-            return Target(topic, queues, self._trigger, members, "BROADCASTING")
+            return Target(topic, queues, self._trigger, members, "BROADCASTING", queues)
         agreement = agreed_strategy(members, self._strategy.name)
         strategy = (
             self._strategy
@@ -237,7 +279,7 @@ class PassPlanner:
             snapshot = Snapshot.of(self._settings.group, together, members)
             share = assign(strategy, snapshot).get(self._settings.client_id, ())
         mine = frozenset(queue for queue in share if queue.topic == topic)
-        return Target(topic, mine, self._trigger, members, strategy.name)
+        return Target(topic, mine, self._trigger, members, strategy.name, queues)
 
     def _shared_out_together(
         self, strategy: Strategy, topic: str, queues: frozenset[MessageQueue]

@@ -96,6 +96,9 @@ class PassiveMachine:
             acquired=tuple(sorted_queues(target.queues - before)),
             revoked=tuple(sorted_queues(before - target.queues)),
             kept=len(before & target.queues),
+            topic=target.topic,
+            all_queues=tuple(sorted_queues(target.all_queues)),
+            mine=tuple(sorted_queues(target.queues)),
         )
 
     def _on_stop_requested(self, _event: ev.StopRequested, _now: float) -> list[Effect]:

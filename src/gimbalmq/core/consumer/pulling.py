@@ -10,7 +10,7 @@ from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Pull, RenewHeartbeat
 from gimbalmq.core.consumer.events import PullAnswered, PullFailed, TimerName
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
-from gimbalmq.core.flow_control import held_back
+from gimbalmq.core.flow_control import HeldBack, held_back
 from gimbalmq.core.process_queue import Batch
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue, sorted_queues
@@ -32,12 +32,19 @@ class PullLoop:
         *,
         arrived: Callable[[HeldQueue, Batch, float], None],
         moved: Callable[[HeldQueue, int, float], None],
+        in_order: bool,
     ) -> None:
         self._context = context
+        self._in_order = in_order
         self._arrived = arrived
         self._moved = moved
         self._paused: set[MessageQueue] = set()
         self._all_paused = False
+
+    @property
+    def all_paused(self) -> bool:
+        """Whether the user has paused the whole consumer."""
+        return self._all_paused
 
     def pull(self, held: HeldQueue, now: float) -> None:
         """Send the next pull, or note why not; whoever removes the reason calls again."""
@@ -45,7 +52,7 @@ class PullLoop:
         assert not held.released
         if self._all_paused or held.queue in self._paused:
             held.state = HeldState.PAUSED
-        elif held_back(held.process, self._context.settings.limits) is not None:
+        elif self._held_back(held) is not None:
             held.state = HeldState.HELD_BACK
         else:
             held.state = HeldState.PULLING
@@ -53,6 +60,15 @@ class PullLoop:
             # An offset rides along only while nobody else can own the queue.
             commit = held.process.commit_offset if held.sure(now) else 0
             self._context.out.append(Pull(held.queue, held.epoch, held.process.next_offset, commit))
+
+    def _held_back(self, held: HeldQueue) -> HeldBack | None:
+        assert held.process is not None
+        return held_back(held.process, self._context.limits, in_order=self._in_order)
+
+    def limits_changed(self, now: float) -> None:
+        """Queues that were held back may be below their limits now."""
+        for queue in sorted_queues(self._context.held):
+            self.progressed(self._context.held[queue], now)
 
     def progressed(self, held: HeldQueue, now: float) -> None:
         """Messages finished: a queue that was held back may go on."""
@@ -66,6 +82,8 @@ class PullLoop:
             return
         assert held.process is not None
         held.failed_pulls = 0
+        if event.maximum is not None:
+            held.maximum = event.maximum
         if event.status is PullStatus.OFFSET_ILLEGAL:
             # The offset is outside what the broker stores, or an operator reset it.
             self._moved(held, event.next_offset, now)

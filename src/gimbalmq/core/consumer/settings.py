@@ -35,6 +35,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: How long running listeners may go on when a queue is given up, before it is handed over.
     release_drain_s: float = 10.0
     limits: FlowLimits = FlowLimits()
+    #: A message that a listener has had for this long is sent back (`consumeTimeout`); None: never.
+    consume_timeout_s: float | None = 900.0
     #: One message after the other in each queue.
     ordered: bool = False
     #: Every member gets every queue; failures are not delivered again.
@@ -56,6 +58,11 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     suspend_current_queue_s: float = 1.0
     #: How often an ordered message is tried again before it is given up; None: for ever.
     ordered_reconsume_max: int | None = None
+
+    @property
+    def expiring(self) -> bool:
+        """Whether messages whose listeners take too long are sent back, as concurrent ones are."""
+        return self.consume_timeout_s is not None and not (self.ordered or self.broadcasting)
 
     @property
     def locking(self) -> bool:

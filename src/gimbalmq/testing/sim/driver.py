@@ -7,14 +7,15 @@ connection with it; callers hear of a lost connection before the client does.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
 from gimbalmq.errors import CallTimeoutError, GimbalError, TransportError
-from gimbalmq.flows.effects import Call, Flow, FlowEffect, Instant, Notify, Now, Sleep
+from gimbalmq.flows.effects import Flow, Instant
 from gimbalmq.runtime.driver import DriverClient
+from gimbalmq.runtime.reconnect import ReconnectPauses
+from gimbalmq.runtime.stepping import FlowRun
 from gimbalmq.testing.sim.network import End, Network
 from gimbalmq.testing.sim.world import Process, SimTimer
 from gimbalmq.wire.command import FLAG_ONEWAY, Command, decode_command, encode_command
@@ -25,9 +26,6 @@ Answered = Callable[[Command | GimbalError], None]
 
 _CONNECT_TIMEOUT_S: Final = 3.0
 _EXPIRE_EVERY_S: Final = 0.1
-_RECONNECT_PAUSE_S: Final = 0.1
-_RECONNECT_PAUSE_MAX_S: Final = 5.0
-_GOOD_CONNECTION_S: Final = 5.0
 
 
 class _Link:
@@ -57,7 +55,7 @@ class SimDriver:
         self._network = network
         self._client = client
         self._links: dict[str, _Link] = {}
-        self._troubles: dict[str, tuple[int, float]] = {}
+        self._pauses = ReconnectPauses()
 
     def now(self) -> Instant:
         """Read the clocks."""
@@ -111,46 +109,7 @@ class SimDriver:
 
     def spawn(self, flow: Flow[Any], done: Callable[[Any], None]) -> None:
         """Run a flow; `done` gets its result, or the error it ended with."""
-        self._step(flow, done, functools.partial(next, flow))
-
-    def _step(
-        self, flow: Flow[Any], done: Callable[[Any], None], resume: Callable[[], FlowEffect]
-    ) -> None:
-        while True:
-            try:
-                effect = resume()
-            except StopIteration as stop:
-                done(stop.value)
-                return
-            except GimbalError as error:
-                done(error)
-                return
-            match effect:
-                case Now():
-                    resume = functools.partial(flow.send, self.now())
-                case Notify():
-                    self.notify(effect.address, effect.command)
-                    resume = functools.partial(flow.send, None)
-                case Sleep():
-                    self.call_later(
-                        effect.seconds,
-                        lambda: self._step(flow, done, functools.partial(flow.send, None)),
-                    )
-                    return
-                case Call():
-                    self.call(
-                        effect.address,
-                        effect.command,
-                        effect.timeout_s,
-                        lambda answer: self._resume(flow, done, answer),
-                    )
-                    return
-
-    def _resume(
-        self, flow: Flow[Any], done: Callable[[Any], None], answer: Command | GimbalError
-    ) -> None:
-        throw = isinstance(answer, GimbalError)
-        self._step(flow, done, functools.partial(flow.throw if throw else flow.send, answer))
+        FlowRun(self, flow, done).start()
 
     # ---- connections -------------------------------------------------------------------------
 
@@ -159,9 +118,7 @@ class SimDriver:
         if link is not None:
             return link
         now = self.now().at_s
-        failures, retry_at = self._troubles.get(address, (0, 0.0))
-        if now < retry_at:
-            raise TransportError(f"{address} failed {failures} times in a row", address=address)
+        self._pauses.check(address, now)
         link = self._links[address] = _Link(address, now)
         self._network.connect(self._process, address, lambda end: self._connected(link, end))
         self._process.later(
@@ -222,13 +179,12 @@ class SimDriver:
         if self._links.get(link.address) is not link:
             return
         del self._links[link.address]
-        now = self.now().at_s
-        if link.end is not None and now - link.opened_at > _GOOD_CONNECTION_S:
-            self._troubles.pop(link.address, None)
-        else:
-            failures = self._troubles.get(link.address, (0, 0.0))[0]
-            pause_s = min(_RECONNECT_PAUSE_MAX_S, _RECONNECT_PAUSE_S * 2.0 ** min(failures, 16))
-            self._troubles[link.address] = failures + 1, now + pause_s
+        self._pauses.lost(
+            link.address,
+            self.now().at_s,
+            connected=link.end is not None,
+            opened_at=link.opened_at,
+        )
         if link.end is not None:
             link.end.close()
         pending, link.pending = link.pending, {}

@@ -15,6 +15,7 @@ import msgspec
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.running import RunningWork
 from gimbalmq.testing.sim.history import Kind
 from gimbalmq.testing.sim.world import Process
 
@@ -44,6 +45,8 @@ class _Run:
         self.until = until
         self.position = first
         self.share_at = now + _RUN_S
+        #: When its present message was started.
+        self.since = now
         self.failures: list[tuple[int, int]] = []
 
 
@@ -65,6 +68,7 @@ class SimExecutor:
         self._waiting: deque[Consume] = deque()
         self._running: Counter[tuple[MessageQueue, int]] = Counter()
         self._cancelled: set[tuple[MessageQueue, int]] = set()
+        self._runs: list[_Run] = []
 
     # ---- the host's side ---------------------------------------------------------------------
 
@@ -91,6 +95,15 @@ class SimExecutor:
             del self._running[key]
             self._cancelled.discard(key)
 
+    def running(self) -> list[RunningWork]:
+        """What the workers are doing now."""
+        works = []
+        for number, run in enumerate(self._runs):
+            work = RunningWork(run.consume, run.first, run.until, run.since, number)
+            work.position = run.position
+            works.append(work)
+        return works
+
     # ---- workers -----------------------------------------------------------------------------
 
     def _now(self) -> float:
@@ -106,7 +119,9 @@ class SimExecutor:
                 self._waiting.appendleft(msgspec.structs.replace(consume, first=until))
             self._running[consume.queue, consume.epoch] += until - first
             self._idle -= 1
-            self._next(_Run(consume, first, until, self._now()))
+            run = _Run(consume, first, until, self._now())
+            self._runs.append(run)
+            self._next(run)
 
     def _next(self, run: _Run) -> None:
         permit, now = run.consume.permit, self._now()
@@ -115,6 +130,7 @@ class SimExecutor:
             self._end(run)
             return
         message = run.consume.batch.messages[run.position]
+        run.since = now
         self._note(Kind.STARTED, run)
         chance, habits = self._world.chance, self._habits
         duration_s = chance.uniform(habits.shortest_s, habits.longest_s)
@@ -161,6 +177,7 @@ class SimExecutor:
         if reached < run.until and not consume.ordered and self._give_back(run):
             done = msgspec.structs.replace(done, until=reached, reached=None)
         self._idle += 1
+        self._runs.remove(run)
         self._process.soon(lambda: self._finished(done))
         self._process.soon(self._wake)
 

@@ -1,0 +1,179 @@
+"""What a running consumer tells about itself: numbers, and whether it lives and is ready."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.core.consumer.tally import Tally
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.alarms import HungListenerAlarm
+from gimbalmq.runtime.consumer_host import ConsumerHost
+from gimbalmq.wire.names import Namespace
+
+__all__ = ["ConsumerStats", "Probe", "QueueStats", "consumer_stats", "probe_of"]
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue in hand; counts are since it was acquired."""
+
+    queue: MessageQueue
+    #: Where it stands, in words.
+    state: str
+    cached: int
+    cached_bytes: int
+    consumed: int
+    failed: int
+    #: Taken back by the broker, to be delivered again later or buried.
+    retried: int
+    #: Sent back because the listener took longer than `consume_timeout_s`.
+    expired: int
+    #: Mean seconds that a listener takes for a message; None before the first.
+    latency_s: float | None
+    #: The next offset that a new owner would read, and the next to pull; None until known.
+    offset: int | None
+    next_offset: int | None
+    #: Messages behind the end of the queue, as of the last pull; None when not known yet.
+    lag: int | None
+    #: Whether the queue's lock is held; None in groups that do not lock.
+    locked: bool | None
+    #: How long nobody here consumed it when it came; None while it is still coming.
+    pause_s: float | None
+
+
+class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer at one moment; counts are since its start."""
+
+    group: str
+    client_id: str
+    consumed: int
+    failed: int
+    retried: int
+    expired: int
+    latency_s: float | None
+    #: Passes that moved queues.
+    rebalances: int
+    #: Queues that came, and queues that went.
+    acquired: int
+    revoked: int
+    #: Alarms for hung listeners, and how many hang at present.
+    hung: int
+    hung_now: int
+    #: Threads that run listeners, and how many of them do at present.
+    workers: int
+    busy: int
+    queues: tuple[QueueStats, ...]
+
+    @property
+    def cached(self) -> int:
+        """Messages that were pulled and are not done."""
+        return sum(one.cached for one in self.queues)
+
+    @property
+    def lag(self) -> int:
+        """Messages behind the ends of the queues, as far as known."""
+        return sum(one.lag or 0 for one in self.queues)
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """Whether a consumer works at all, whether it takes part, and what speaks against it."""
+
+    #: False: it will not recover by itself; restart it.
+    live: bool
+    #: False: it does not consume yet, or no longer.
+    ready: bool
+    reasons: tuple[str, ...] = ()
+
+
+def consumer_stats(
+    host: ConsumerHost,
+    machine: ConsumerMachine,
+    names: Namespace,
+    *,
+    alarm: HungListenerAlarm | None,
+    workers: int,
+    busy: int,
+    now: float,
+) -> ConsumerStats:
+    """Take the numbers; on the driver's side."""
+    total = machine.tally()
+    return ConsumerStats(
+        group=names.user(host.group),
+        client_id=machine.settings.client_id,
+        consumed=total.consumed,
+        failed=total.failed,
+        retried=total.retried,
+        expired=total.expired,
+        latency_s=_latency_s(total),
+        rebalances=host.rebalances,
+        acquired=host.acquired,
+        revoked=host.revoked,
+        hung=0 if alarm is None else alarm.count,
+        hung_now=0 if alarm is None else alarm.hung_now,
+        workers=workers,
+        busy=busy,
+        queues=tuple(
+            _queue_stats(held, names, host.pauses.get(held.queue), now)
+            for held in sorted(machine.held.values(), key=lambda one: one.queue)
+        ),
+    )
+
+
+def _queue_stats(
+    held: HeldQueue, names: Namespace, pause_s: float | None, now: float
+) -> QueueStats:
+    process, tally = held.process, held.tally
+    lag = None
+    if process is not None and held.maximum is not None:
+        lag = max(0, held.maximum - process.commit_offset)
+    return QueueStats(
+        queue=names.user_queue(held.queue),
+        state=held.state.value,
+        cached=0 if process is None else process.cached_count,
+        cached_bytes=0 if process is None else process.cached_bytes,
+        consumed=tally.consumed,
+        failed=tally.failed,
+        retried=tally.retried,
+        expired=tally.expired,
+        latency_s=_latency_s(tally),
+        offset=None if process is None else process.commit_offset,
+        next_offset=None if process is None else process.next_offset,
+        lag=lag,
+        locked=None
+        if held.permit is None
+        else held.state is not HeldState.LOCKING and held.sure(now),
+        pause_s=pause_s,
+    )
+
+
+def _latency_s(tally: Tally) -> float | None:
+    count = tally.consumed + tally.failed
+    return tally.listener_s / count if count else None
+
+
+def probe_of(
+    machine: ConsumerMachine, *, registered: bool, alarm: HungListenerAlarm | None, workers: int
+) -> Probe:
+    """Judge a running consumer; on the driver's side."""
+    reasons: list[str] = []
+    live = ready = True
+    if alarm is not None and alarm.hung_now >= workers:
+        live = ready = False
+        reasons.append(f"all {workers} workers hang in listeners")
+    elif alarm is not None and alarm.hung_now:
+        reasons.append(f"{alarm.hung_now} of {workers} workers hang in listeners")
+    if not registered:
+        ready = False
+        reasons.append("no broker has confirmed this member")
+    if not machine.passes.decided:
+        ready = False
+        reasons.append("the queues are not shared out yet")
+    coming = [held for held in machine.held.values() if held.process is None]
+    if coming:
+        reasons.append(
+            f"{len(coming)} queues are not consumed yet: "
+            + ", ".join(sorted({held.state.value for held in coming}))
+        )
+        ready = ready and bool(machine.assignment())
+    return Probe(live, ready, tuple(reasons))

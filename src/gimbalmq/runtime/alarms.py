@@ -1,0 +1,123 @@
+"""The alarm for listeners that hang: seen, named with their stack, counted, never killed.
+
+A thread cannot be killed safely, and nobody but the user knows how long is too long; so a listener
+that has had its message for `hung_listener_s` is reported, once, with everything needed to find
+out why.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.running import RunningWork
+
+__all__ = ["HungListener", "HungListenerAlarm"]
+
+_log = logging.getLogger("gimbalmq.consumer")
+#: How late a hung listener may be noticed, as a part of the time after which it counts as such.
+_LOOKS: int = 4
+
+
+class HungListener(msgspec.Struct, frozen=True):
+    """A listener that has not come back, what it has, and where it is."""
+
+    group: str
+    queue: MessageQueue
+    #: The first message that the listener has, and how many it got at once.
+    queue_offset: int
+    message_id: str
+    messages: int
+    seconds: float
+    thread: str
+    stack: str
+
+
+class HungListenerAlarm:
+    """Watches the listeners of one consumer."""
+
+    def __init__(
+        self,
+        group: str,
+        hung_listener_s: float,
+        *,
+        raised: Callable[[HungListener], None],
+        coroutine_stack: Callable[[int], str | None] = lambda _thread_id: None,
+    ) -> None:
+        """`coroutine_stack` says where the coroutine is that a thread waits for, if any."""
+        self._group = group
+        self._hung_listener_s = hung_listener_s
+        self._raised = raised
+        self._coroutine_stack = coroutine_stack
+        #: Which message was reported, by thread; gone when its listener comes back.
+        self._hung: dict[int, tuple[RunningWork, int]] = {}
+        #: How many were reported since the start.
+        self.count = 0
+
+    @property
+    def look_every_s(self) -> float:
+        """How often to look."""
+        return self._hung_listener_s / _LOOKS
+
+    @property
+    def hung_now(self) -> int:
+        """How many listeners hung at the last look."""
+        return len(self._hung)
+
+    def look(self, running: Sequence[RunningWork], now: float) -> None:
+        """Report those that have hung since the last look."""
+        hung: dict[int, tuple[RunningWork, int]] = {}
+        for work in running:
+            current = work.current()
+            if not current or now - work.since < self._hung_listener_s:
+                continue
+            known = self._hung.get(work.thread_id)
+            same = known is not None and known[0] is work and known[1] == current.start
+            hung[work.thread_id] = work, current.start
+            if not same:
+                self._report(work, current, now - work.since)
+        self._hung = hung
+
+    def _report(self, work: RunningWork, current: range, seconds: float) -> None:
+        self.count += 1
+        consume = work.consume
+        message = consume.batch.messages[current.start]
+        found = HungListener(
+            group=self._group,
+            queue=consume.queue,
+            queue_offset=consume.batch.offsets[current.start],
+            message_id=message.message_id,
+            messages=len(current),
+            seconds=seconds,
+            thread=_thread_name(work.thread_id),
+            stack=self._coroutine_stack(work.thread_id) or _thread_stack(work.thread_id),
+        )
+        _log.warning(
+            "group %s: a listener has had %s offset %d (message %s) for %.0f s on thread %s and "
+            "holds up the offset of its queue; it is here:\n%s",
+            found.group,
+            found.queue.path,
+            found.queue_offset,
+            found.message_id,
+            found.seconds,
+            found.thread,
+            found.stack,
+            extra={"gimbalmq": {"event": "hung listener", **msgspec.to_builtins(found)}},
+        )
+        self._raised(found)
+
+
+def _thread_name(thread_id: int) -> str:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return names.get(thread_id, str(thread_id))
+
+
+def _thread_stack(thread_id: int) -> str:
+    frame = sys._current_frames().get(thread_id)  # noqa: SLF001 - the only way there is
+    return "".join(traceback.format_stack(frame)) if frame is not None else "(the thread has ended)"

@@ -1,0 +1,71 @@
+"""What the outcome of a listener means: for its messages, for its queue, for the log.
+
+Pure but for the log; the same for listeners on threads and on event loops.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from gimbalmq.core.consumer.effects import Permit
+from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.model.verdict import DeadLetter, RetryLater, Suspend
+from gimbalmq.runtime.running import RunningWork
+
+__all__ = ["consumed", "delay_level", "is_named", "may_start", "report"]
+
+_log = logging.getLogger("gimbalmq.consumer")
+
+#: Delay level 0: the broker chooses, longer with each attempt. Below 0: dead letter.
+_BROKER_CHOOSES: Final = 0
+_DEAD_LETTER: Final = -1
+
+
+def may_start(permit: Permit | None, now: float) -> bool:
+    """Whether a message may be started: not after the end of the queue's permit."""
+    return permit is None or now < permit.valid_until
+
+
+def consumed(
+    work: RunningWork, reached: int, failures: list[tuple[int, int]], took_s: float
+) -> Consumed:
+    """What came of a run without an order: how far it got, and what failed with which delay."""
+    consume, until = work.consume, work.until
+    return Consumed(
+        consume.queue,
+        consume.epoch,
+        consume.batch,
+        work.first,
+        until,
+        tuple(failures),
+        None if reached == until else reached,
+        took_s=took_s,
+    )
+
+
+def is_named(error: Exception, message: Any) -> bool:
+    """Whether what a batch's listener raised is about a message of the batch."""
+    if not isinstance(error, RetryLater) or error.messages is None:
+        return True
+    return any(message is one for one in error.messages)
+
+
+def delay_level(error: Exception) -> int:
+    """How soon a message comes again after what its listener raised."""
+    if isinstance(error, DeadLetter):
+        return _DEAD_LETTER
+    if isinstance(error, RetryLater) and error.delay_level is not None:
+        return error.delay_level
+    return _BROKER_CHOOSES
+
+
+def report(error: Exception, message: Any) -> None:
+    """Log what a listener raised: on purpose, or not."""
+    where = f"{message.queue.path} offset {message.queue_offset}"
+    if isinstance(error, RetryLater | Suspend):
+        _log.debug("listener asks to deliver %s again: %s", where, error)
+    elif isinstance(error, DeadLetter):
+        _log.warning("listener gives %s up: %s", where, error)
+    else:
+        _log.warning("listener failed on %s; it is delivered again later", where, exc_info=error)

@@ -1,0 +1,90 @@
+import logging
+import threading
+
+import pytest
+
+from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.process_queue import Batch
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.alarms import HungListenerAlarm
+from gimbalmq.runtime.running import RunningWork
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+class Message:
+    def __init__(self, number):
+        self.message_id = f"id-{number}"
+
+
+def work_of(count=3, *, since=100.0, width=1, thread_id=None):
+    batch = Batch([Message(number) for number in range(count)], list(range(10, 10 + count)), 1)
+    thread_id = threading.get_ident() if thread_id is None else thread_id
+    return RunningWork(Consume(QUEUE, 1, batch, 0, count), 0, count, since, thread_id, width)
+
+
+@pytest.fixture
+def found():
+    return []
+
+
+@pytest.fixture
+def alarm(found):
+    return HungListenerAlarm("billing", 10.0, raised=found.append)
+
+
+@pytest.mark.rule("B10.24")
+def test_a_listener_that_takes_too_long_is_reported_with_queue_message_and_stack(
+    alarm, found, caplog
+):
+    work = work_of()
+    work.position = 1
+    alarm.look([work], 109.9)
+    assert found == []
+    with caplog.at_level(logging.WARNING):
+        alarm.look([work], 111.0)
+    (hung,) = found
+    assert (hung.queue, hung.queue_offset, hung.message_id) == (QUEUE, 11, "id-1")
+    assert hung.seconds == pytest.approx(11.0)
+    assert "test_a_listener_that_takes_too_long" in hung.stack
+    assert hung.thread == threading.current_thread().name
+    (record,) = caplog.records
+    assert record.gimbalmq["event"] == "hung listener"
+    assert record.gimbalmq["queue_offset"] == 11
+
+
+@pytest.mark.rule("B10.24")
+def test_it_is_reported_once_and_counted(alarm, found):
+    work = work_of()
+    for now in (111.0, 120.0, 200.0):
+        alarm.look([work], now)
+    assert (len(found), alarm.count, alarm.hung_now) == (1, 1, 1)
+    alarm.look([], 201.0)
+    assert (alarm.count, alarm.hung_now) == (1, 0)
+
+
+def test_the_next_message_that_hangs_is_reported_too(alarm, found):
+    work = work_of()
+    alarm.look([work], 111.0)
+    work.position, work.since = 1, 111.0
+    alarm.look([work], 112.0)
+    assert alarm.hung_now == 0
+    alarm.look([work], 122.0)
+    assert [hung.queue_offset for hung in found] == [10, 11]
+
+
+def test_a_batch_is_one_report(alarm, found):
+    alarm.look([work_of(3, width=8)], 111.0)
+    assert [(hung.queue_offset, hung.messages) for hung in found] == [(10, 3)]
+
+
+def test_a_run_that_has_just_ended_is_not_reported(alarm, found):
+    work = work_of()
+    work.position = 3
+    alarm.look([work], 111.0)
+    assert found == []
+
+
+def test_a_thread_that_has_ended_is_said_to(alarm, found):
+    alarm.look([work_of(thread_id=-1)], 111.0)
+    assert "ended" in found[0].stack

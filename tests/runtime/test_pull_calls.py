@@ -1,0 +1,142 @@
+"""To whom pulls go: the process of a broker set that was advised last, and what it may be told."""
+
+import pytest
+
+from gimbalmq.core.consumer.effects import Pull
+from gimbalmq.core.consumer.events import PullAnswered, PullFailed
+from gimbalmq.flows.route import NameServers
+from gimbalmq.model.message import PullStatus
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
+from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
+from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.command import response_to
+from gimbalmq.wire.subscription import parse_tags
+from runtime.fake_driver import FakeDriver
+
+QUEUE = MessageQueue("orders", "a", 0)
+COMMIT = 1
+
+
+class Brokers:
+    """Answers pulls with nothing new, and advises to read from `advice` next time."""
+
+    def __init__(self):
+        self.advice = 0
+        self.down = set()
+
+    def __call__(self, address, command):
+        if address in self.down:
+            return None
+        fields = {
+            "nextBeginOffset": "7",
+            "minOffset": "0",
+            "maxOffset": "9",
+            "suggestWhichBrokerId": str(self.advice),
+        }
+        return response_to(command, 19, fields=fields)
+
+
+@pytest.fixture
+def brokers():
+    return Brokers()
+
+
+@pytest.fixture
+def driver(brokers):
+    return FakeDriver(brokers)
+
+
+@pytest.fixture
+def events():
+    return []
+
+
+@pytest.fixture
+def instance(driver):
+    instance = ClientInstance("me", NameServers(["n:1"]), InstanceSettings())
+    instance._driver = driver
+    return instance
+
+
+@pytest.fixture
+def pull(instance, driver, events):
+    def with_addresses(addresses):
+        instance.routes.learn(
+            TopicRoute("orders", (BrokerSet("a", "c", addresses),), (QueueData("a", 1, 1, 6),))
+        )
+        subscriptions = {"orders": parse_tags("orders", "*", 1)}
+        calls = PullCalls(instance, "billing", subscriptions, PullSettings(), events.append)
+
+        def pull(commit_offset=5):
+            before = len(driver.calls)
+            calls.pull(Pull(QUEUE, 1, 7, commit_offset))
+            new = driver.calls[before:]
+            return (new[0][0], int(new[0][1].fields["sysFlag"])) if new else None
+
+        return pull
+
+    return with_addresses
+
+
+BOTH = {0: "master:1", 1: "slave:1"}
+
+
+@pytest.mark.rule("B4.2i")
+def test_a_pull_goes_to_the_process_that_was_advised_last(pull, brokers):
+    ask = pull(BOTH)
+    brokers.advice = 1
+    assert ask()[0] == "master:1"
+    brokers.advice = 0
+    assert ask()[0] == "slave:1"
+    assert ask()[0] == "master:1"
+
+
+@pytest.mark.rule("B4.2i")
+def test_no_offset_is_committed_at_a_slave(pull, brokers, driver):
+    ask = pull(BOTH)
+    brokers.advice = 1
+    address, flags = ask()
+    assert (address, flags & COMMIT) == ("master:1", COMMIT)
+    address, flags = ask()
+    assert (address, flags & COMMIT) == ("slave:1", 0)
+    assert driver.of(RequestCode.PULL_MESSAGE)[-1].fields["commitOffset"] == "0"
+
+
+@pytest.mark.rule("B4.2i")
+@pytest.mark.parametrize(
+    ("addresses", "advice", "expected"),
+    [
+        ({0: "master:1", 2: "second:1"}, 1, "second:1"),  # the next id
+        ({0: "master:1", 5: "fifth:1"}, 1, "master:1"),  # any other
+        ({3: "third:1"}, 0, "third:1"),  # no master
+    ],
+)
+def test_an_unknown_process_is_replaced_by_the_next_or_any(
+    pull, brokers, addresses, advice, expected
+):
+    ask = pull(addresses)
+    brokers.advice = advice
+    ask()
+    assert ask()[0] == expected
+
+
+def test_a_slave_that_cannot_be_reached_is_not_asked_again(pull, brokers, events):
+    ask = pull(BOTH)
+    brokers.advice = 1
+    ask()
+    brokers.down.add("slave:1")
+    ask()
+    assert isinstance(events[-1], PullFailed)
+    assert ask()[0] == "master:1"
+
+
+def test_without_any_process_the_pull_fails(pull, events):
+    assert pull({})() is None
+    assert "no address" in events[-1].reason
+
+
+def test_the_end_of_the_queue_comes_along(pull, events):
+    pull(BOTH)()
+    assert events == [PullAnswered(QUEUE, 1, PullStatus.NO_NEW_MESSAGE, 7, maximum=9)]

@@ -1,0 +1,183 @@
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from gimbalmq.core.consumer.effects import Permit
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.verdict import DeadLetter, RetryLater
+from gimbalmq.runtime.listening import ListenerSettings
+from gimbalmq.runtime.running import RunningWork
+from gimbalmq.runtime.tasks import LoopListening, TaskPool
+from runtime.test_workers import QUEUE, RETRY, consume_of
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens elsewhere
+            await asyncio.sleep(0)
+
+
+class Stage:
+    """A pool with its results, and threads for plain functions."""
+
+    def __init__(self, listeners, workers=4, **settings):
+        self.runs = []
+        self.threads = ThreadPoolExecutor(workers)
+        if callable(listeners):
+            listeners = {QUEUE.topic: listeners}
+        listening = LoopListening(listeners.get, ListenerSettings(**settings), self.threads)
+        self.listening = listening
+        self.pool = TaskPool(listening, self._finished, workers=workers)
+
+    def _finished(self, done):
+        self.pool.accounted(done)
+        self.runs.append(done)
+
+    def positions(self):
+        return sorted(p for run in self.runs for p in range(run.first, run.until))
+
+    async def wait(self, count):
+        await until(lambda: len(self.positions()) >= count)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        self.pool.stop()
+        await self.pool.join(1.0)
+        self.threads.shutdown()
+
+
+def test_every_position_is_reported_once_with_its_failures():
+    async def main():
+        async def listen(message):
+            if message.queue_offset == 3:
+                raise RetryLater(delay_level=5)
+            if message.queue_offset == 5:
+                raise DeadLetter
+            if message.queue_offset == 7:
+                raise ValueError("no")
+
+        async with Stage(listen) as stage:
+            stage.pool.submit(consume_of(20))
+            await stage.wait(20)
+            assert stage.positions() == list(range(20))
+            failures = sorted(failure for run in stage.runs for failure in run.failures)
+            assert failures == [(3, 5), (5, -1), (7, 0)]
+
+    asyncio.run(main())
+
+
+def test_listeners_that_never_wait_leave_the_loop_its_turns():
+    async def main():
+        async def spin(_message):
+            end = time.monotonic() + 0.001
+            while time.monotonic() < end:
+                pass
+
+        async with Stage(spin, workers=1) as stage:
+            stage.pool.submit(consume_of(100))
+            turns = 0
+            async with asyncio.timeout(10):
+                while len(stage.positions()) < 100:
+                    turns += 1
+                    await asyncio.sleep(0)
+            # A run is shared after 2 ms.
+            assert turns >= 25
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_queue_starts_nothing_new_and_says_what_still_runs():
+    async def main():
+        free = asyncio.Event()
+
+        async def listen(_message):
+            await free.wait()
+
+        async with Stage(listen, workers=2) as stage:
+            stage.pool.submit(consume_of(10))
+            await until(lambda: len(stage.pool.running()) == 2)
+            assert stage.pool.cancel(QUEUE, 1) == 2
+            assert stage.pool.cancel(MessageQueue("other", "broker-a", 0), 1) == 0
+            free.set()
+            await stage.wait(2)
+            assert stage.positions() == [0, 1]
+            assert stage.pool.cancel(QUEUE, 1) == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["one", "batch", "ordered"])
+def test_nothing_is_started_after_the_end_of_the_permit(kind):
+    async def main():
+        calls = []
+
+        async def listen(message):
+            calls.append(message)
+
+        async with Stage(listen, batch_size=4 if kind == "batch" else 1) as stage:
+            permit = Permit(time.monotonic() - 1.0)
+            consume = msgspec.structs.replace(
+                consume_of(4), permit=permit, ordered=kind == "ordered"
+            )
+            stage.pool.submit(consume)
+            await until(lambda: stage.runs)
+            assert stage.runs[0].reached == 0
+            assert calls == []
+
+    asyncio.run(main())
+
+
+def test_messages_of_the_retry_topic_go_to_the_listener_of_their_own_topic():
+    async def main():
+        seen = []
+
+        async def orders(message):
+            seen.append(("orders", message.queue_offset))
+
+        def bills(message):
+            seen.append(("bills", message.queue_offset))
+
+        async with Stage({"orders": orders, "bills": bills}) as stage:
+            stage.pool.submit(consume_of(3, RETRY, topics=["orders", "bills", "gone"]))
+            await stage.wait(3)
+            assert sorted(seen) == [("bills", 1), ("orders", 0)]
+            assert [failure for run in stage.runs for failure in run.failures] == [(2, 0)]
+
+    asyncio.run(main())
+
+
+def test_a_task_that_outlives_the_stop_is_cancelled():
+    async def main():
+        async def listen(_message):
+            await asyncio.sleep(60)
+
+        stage = Stage(listen)
+        stage.pool.submit(consume_of(1))
+        await asyncio.sleep(0)
+        (work,) = stage.pool.running()
+        assert "asyncio.sleep(60)" in stage.pool.stack_of(work.thread_id)
+        stage.pool.stop()
+        assert not await stage.pool.join(0.01)
+        stage.threads.shutdown()
+        assert stage.runs == []
+
+    asyncio.run(main())
+
+
+def test_another_thread_may_have_a_listener_run():
+    async def main():
+        async def listen(_message):
+            await asyncio.sleep(0)
+            raise RetryLater
+
+        async with Stage(listen) as stage:
+            work = RunningWork(consume_of(1), 0, 1, time.monotonic())
+            done = await asyncio.to_thread(stage.listening.run, work, 60.0)
+            assert done.failures == ((0, 0),)
+
+    asyncio.run(main())
