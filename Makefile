@@ -21,7 +21,8 @@ export PYTHON
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.ready ## the whole story on real RocketMQ and Spark, on this machine
+# On the embedded cluster; on the real RocketMQ with ARGS="--engine apache".
+demo: $(VENV)/.ready ## the whole story on this machine: members, kills, Spark (ARGS="options")
 	@$(BIN)/gimbalmq demo $(ARGS)
 
 # ARGS replaces the two standard runs by one of your own: make test ARGS=tests/golden
@@ -37,13 +38,19 @@ else
 	@$(call NO_SKIPS,$(REPORTS)/test)
 endif
 
-matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, Spark versions
+matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, engines, Spark versions
 	@rm -rf $(REPORTS)/matrix
 	@for version in 5.5.0 4.9.5; do \
 	    echo "== RocketMQ $$version"; \
 	    $(PYTEST) -m "matrix and not soak" --rocketmq-version=$$version \
 	        --junitxml=$(REPORTS)/matrix/rocketmq-$$version.xml || exit 1; \
 	done
+	@echo "== the embedded cluster: every test of a client, with Java's clients of 5.5.0"
+	@$(PYTEST) -m "engines and not soak" --rocketmq-engine=embedded \
+	    --junitxml=$(REPORTS)/matrix/embedded-5.5.0.xml
+	@echo "== the embedded cluster, with Java's clients of 4.9.5"
+	@$(PYTEST) -m "engines and matrix and not soak" --rocketmq-engine=embedded \
+	    --rocketmq-version=4.9.5 --junitxml=$(REPORTS)/matrix/embedded-4.9.5.xml
 	@echo "== Spark 4.2"
 	@.venv-spark42/bin/python -m pytest -m "spark and not soak" --junitxml=$(REPORTS)/matrix/spark-4.2.xml
 	@$(call NO_SKIPS,$(REPORTS)/matrix)

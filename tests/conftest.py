@@ -1,43 +1,44 @@
-"""Fixtures that every folder may use: real RocketMQ clusters and Java peers, started once a run.
+"""Fixtures that every folder may use: clusters and Java peers, started once a run.
 
-`apache` is shared by all tests of a run, which leave its servers alone. Tests that kill, pause or
-restart servers use `breakable_apache` and put it right before they end; its clients are their own,
-because a client's first call after such an event may fail. Tests that use either carry the marker `apache` by themselves, and stay on one worker under
-`-n ... --dist loadgroup`.
+`rocketmq` is shared by all tests of a run, which leave its servers alone. Tests that kill, pause or
+restart servers use `breakable_rocketmq` and put it right before they end; its clients are their
+own, because a client's first call after such an event may fail. Both are the real RocketMQ unless
+`--rocketmq-engine=embedded` is given; `apache` is always the real one.
+
+Tests that use any of these carry the marker `apache` by themselves, and stay on one worker under
+`-n ... --dist loadgroup`; those that run on either engine also carry `engines`.
 """
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.testing import ApacheRocketMQ, JavaAdmin, JavaPeer
-from gimbalmq.testing.jars import VERSIONS
+from gimbalmq.testing import mqadmin as run_mqadmin
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("no-clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no-clock")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--rocketmq-version",
-        choices=VERSIONS,
-        default=VERSIONS[0],
-        help="version of Apache RocketMQ that the tests run against (default: %(default)s)",
-    )
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:  # before -m looks at the markers
-        if "rocketmq_version" in getattr(item, "fixturenames", ()):
+        names = getattr(item, "fixturenames", ())
+        if "rocketmq_version" in names:
             item.add_marker(pytest.mark.apache)
             item.add_marker(pytest.mark.xdist_group("apache"))
+        if "rocketmq_engine" in names and not {"apache", "breakable_apache"} & set(names):
+            item.add_marker(pytest.mark.engines)
     yield
     # After its first transaction a 5.5.0 broker keeps a thread spinning (TransactionalOpBatchService)
     # and takes the machine away from whatever comes next: such tests come last.
@@ -45,30 +46,76 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def rocketmq_version(request: pytest.FixtureRequest) -> str:
-    """The version of Apache RocketMQ under test."""
-    version: str = request.config.getoption("--rocketmq-version")
-    return version
+def rocketmq_engine(request: pytest.FixtureRequest) -> str:
+    """The engine under test; here the real one, where the plugin has the embedded one."""
+    chosen: str | None = request.config.getoption("--rocketmq-engine")
+    return chosen or "apache"
+
+
+@pytest.fixture(scope="session")
+def server_version(rocketmq_engine: str, rocketmq_version: str) -> str:
+    """The version of RocketMQ whose rules the servers follow."""
+    return "5.5.0" if rocketmq_engine == "embedded" else rocketmq_version
 
 
 @pytest.fixture(scope="session")
 def apache(rocketmq_version: str) -> Iterator[ApacheRocketMQ]:
-    """A running cluster with two brokers, shared by the whole run."""
+    """The real RocketMQ with two brokers, shared by the whole run."""
     with ApacheRocketMQ(rocketmq_version, brokers=2) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def breakable_apache(rocketmq_version: str) -> Iterator[ApacheRocketMQ]:
-    """A running cluster with two brokers, for tests that break and mend it."""
+    """The real RocketMQ with two brokers, for tests that break and mend it."""
     with ApacheRocketMQ(rocketmq_version, brokers=2) as cluster:
         yield cluster
 
 
+def _cluster(
+    request: pytest.FixtureRequest, engine: str, real: str
+) -> Iterator[ApacheRocketMQ | EmbeddedCluster]:
+    if engine == "apache":
+        yield request.getfixturevalue(real)
+        return
+    with EmbeddedCluster(brokers=2, processes=True) as cluster:
+        yield cluster
+
+
 @pytest.fixture(scope="session")
-def java_peer(apache: ApacheRocketMQ) -> Iterator[JavaPeer]:
+def rocketmq(
+    request: pytest.FixtureRequest, rocketmq_engine: str, rocketmq_version: str
+) -> Iterator[ApacheRocketMQ | EmbeddedCluster]:
+    """A running cluster with two brokers, shared by the whole run."""
+    yield from _cluster(request, rocketmq_engine, "apache")
+
+
+@pytest.fixture(scope="session")
+def breakable_rocketmq(
+    request: pytest.FixtureRequest, rocketmq_engine: str, rocketmq_version: str
+) -> Iterator[ApacheRocketMQ | EmbeddedCluster]:
+    """A running cluster with two brokers, for tests that break and mend it."""
+    yield from _cluster(request, rocketmq_engine, "breakable_apache")
+
+
+@pytest.fixture(scope="session")
+def mqadmin(
+    rocketmq: ApacheRocketMQ | EmbeddedCluster, rocketmq_version: str
+) -> Callable[..., str]:
+    """RocketMQ's own command line on the shared cluster."""
+
+    def run(*arguments: str) -> str:
+        return run_mqadmin(rocketmq.nameserver, *arguments, version=rocketmq_version)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def java_peer(
+    rocketmq: ApacheRocketMQ | EmbeddedCluster, rocketmq_version: str
+) -> Iterator[JavaPeer]:
     """A Java process for clients that need no process of their own, shared by the whole run."""
-    with apache.java_peer() as peer:
+    with JavaPeer(rocketmq.nameserver, version=rocketmq_version) as peer:
         yield peer
 
 
@@ -79,12 +126,14 @@ def java_admin(java_peer: JavaPeer) -> JavaAdmin:
 
 
 @pytest.fixture
-def new_java_peer(apache: ApacheRocketMQ) -> Iterator[Callable[[], JavaPeer]]:
+def new_java_peer(
+    rocketmq: ApacheRocketMQ | EmbeddedCluster, rocketmq_version: str
+) -> Iterator[Callable[[], JavaPeer]]:
     """Starts Java processes of the test's own, to be killed or paused; they end with the test."""
     peers: list[JavaPeer] = []
 
     def start() -> JavaPeer:
-        peers.append(apache.java_peer())
+        peers.append(JavaPeer(rocketmq.nameserver, version=rocketmq_version).start())
         return peers[-1]
 
     yield start
@@ -112,7 +161,25 @@ def group_name(unique_name: Callable[[str], str]) -> str:
 
 
 @pytest.fixture
-def topic(apache: ApacheRocketMQ, topic_name: str) -> str:
+def topic(rocketmq: ApacheRocketMQ | EmbeddedCluster, topic_name: str) -> str:
     """A topic of the test's own, with four queues on each of the two brokers."""
-    apache.create_topic(topic_name, queues=4)
+    rocketmq.create_topic(topic_name, queues=4)
     return topic_name
+
+
+@pytest.fixture(scope="session")
+def tls_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate and its key, for one run; made by the openssl program, which every Linux has."""
+    program = shutil.which("openssl")
+    assert program, "the openssl program is needed to make a certificate for this test"
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = folder / "certificate.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *(program, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return certificate, key

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gimbalmq.broker.access import AccessControl, Account
+from gimbalmq.broker.access import AccessControl, Account, load_accounts
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire import bodies
@@ -117,3 +117,51 @@ def test_rights_that_do_not_exist_are_refused_when_they_are_given():
 
 def test_an_account_does_not_show_its_secret():
     assert "s1" not in repr(SHOP)
+
+
+ACCOUNTS = """
+[[accounts]]
+access_key = "root"
+secret_key = "root-secret"
+admin = true
+
+[[accounts]]
+access_key = "shop"
+secret_key = "shop-secret"
+topics = { "orders" = "PUB|SUB" }
+groups = { "billing*" = "SUB" }
+"""
+
+
+def test_accounts_are_read_from_a_file(tmp_path):
+    path = tmp_path / "accounts.toml"
+    path.write_text(ACCOUNTS, "utf-8")
+    root, shop = load_accounts(path)
+    assert root.admin
+    assert shop.may("PUB", "orders", shop.topics)
+    assert shop.may("SUB", "billing-2", shop.groups)
+    assert not shop.may("PUB", "refunds", shop.topics)
+    assert "secret" not in repr(shop)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("accounts = 3", "cannot be used"),
+        ("[[accounts]", "cannot be used"),
+        ('[[accounts]]\naccess_key = "a"', "secret_key"),
+        ('[[accounts]]\naccess_key = "a"\nsecret_key = "b"\ndefault = "ALL"', "PUB, SUB"),
+        ("accounts = []", "at least one"),
+        ('[[accounts]]\naccess_key = "a"\nsecret_key = "b"\n' * 2, "each access key once"),
+    ],
+)
+def test_an_account_file_that_cannot_be_used_is_named(tmp_path, text, words):
+    path = tmp_path / "accounts.toml"
+    path.write_text(text, "utf-8")
+    with pytest.raises(ConfigurationError, match=words):
+        load_accounts(path)
+
+
+def test_an_account_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        load_accounts(tmp_path / "none.toml")

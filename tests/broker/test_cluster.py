@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import socket
 import threading
@@ -12,6 +13,7 @@ from gimbalmq.broker import Account, EmbeddedCluster
 from gimbalmq.broker.store import FlushPolicy, StoreError, StoreOptions
 from gimbalmq.errors import BrokerError, ConfigurationError, EngineError, StateError, TransportError
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.testing.ports import free_port
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire import bodies
 from gimbalmq.wire.codes import RequestCode
@@ -154,10 +156,10 @@ def test_a_process_can_be_frozen_and_a_thread_cannot():
 
 
 def test_a_given_port_is_used_and_a_taken_one_is_named():
+    port = free_port(avoid=set())
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         with pytest.raises(EngineError, match=str(port)):
             EmbeddedCluster(nameserver_port=port).start()
     with EmbeddedCluster(nameserver_port=port) as cluster:
@@ -195,3 +197,28 @@ def test_wrong_use_is_named():
             cluster.kill("stranger")
         with pytest.raises(TypeError, match="pickled"):
             pickle.dumps(cluster)
+
+
+def test_on_every_interface_clients_are_told_the_address_that_was_advertised():
+    with EmbeddedCluster(host="0.0.0.0", advertise="127.0.0.1") as cluster:
+        cluster.create_topic("orders", 2)
+        assert cluster.nameserver.startswith("127.0.0.1:")
+        answer = call(cluster.nameserver, route_request("orders"))
+        (broker,) = bodies.decode_route("orders", answer.body).brokers
+        assert broker.master == cluster.brokers[0].address
+        assert broker.master.startswith("127.0.0.1:")
+        send(cluster, b"x")
+
+
+def test_on_every_interface_an_address_must_be_advertised():
+    with pytest.raises(ConfigurationError, match="advertise"):
+        EmbeddedCluster(host="0.0.0.0").start()
+
+
+def test_a_broker_knows_its_process():
+    with EmbeddedCluster(processes=True) as cluster:
+        before = cluster.brokers[0].pid
+        cluster.restart("broker-a")
+        assert before not in {cluster.brokers[0].pid, os.getpid()}
+    with EmbeddedCluster() as cluster:
+        assert cluster.brokers[0].pid == os.getpid()

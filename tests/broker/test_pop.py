@@ -244,3 +244,10 @@ def test_a_notification_tells_that_there_is_something(desk):
     assert answer.fields["hasMsg"] == "true"
     desk.sent.clear()
     assert desk.ask(channel, code, pop_fields(desk)).fields["hasMsg"] == "true"
+
+
+def test_only_so_many_pops_may_wait(make_desk):
+    desk = make_desk(parked_max=2)
+    desk.topic("orders", 4)
+    assert [pop(desk, pollTime=15_000) for _ in range(2)] == [None, None]
+    assert pop(desk, pollTime=15_000).code == 209

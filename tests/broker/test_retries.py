@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.desk import START_MS
-from gimbalmq.broker.settings import DELAY_LEVELS_MS
+from gimbalmq.core.delays import DEFAULT_DELAY_LEVELS_MS
 from gimbalmq.wire.bodies import GroupConfig, encode_group_config
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.headers import query_message_request, send_back_request
@@ -46,7 +46,7 @@ def test_each_failure_waits_a_level_longer_and_keeps_its_origin(desk):
     origin = message.offset_message_id
     for times in range(3):
         send_back(desk, message)
-        desk.advance(DELAY_LEVELS_MS[2 + times], 5_000)
+        desk.advance(DEFAULT_DELAY_LEVELS_MS[2 + times], 5_000)
         message = desk.messages("%RETRY%billing")[-1]
         assert message.reconsume_times == times + 1
         assert message.properties["DELAY"] == str(3 + times)

@@ -257,22 +257,13 @@ def test_tls_and_plain_text_share_a_port(tls_files):
         assert Connection().receive(data)[0].opaque == 4
 
 
-@pytest.fixture(scope="module")
-def tls_files(tmp_path_factory):
-    """A certificate for one run; made by the openssl program, which every Linux has."""
-    import shutil
-    import subprocess
-
-    program = shutil.which("openssl")
-    assert program, "the openssl program is needed to make a certificate for this test"
-    folder = tmp_path_factory.mktemp("tls")
-    certificate, key = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            *(program, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-subj", "/CN=127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    return certificate, key
+def test_a_header_that_is_too_large_costs_its_connection_and_nothing_else():
+    with EmbeddedCluster(limits=Limits(header_bytes_max=2_000)) as cluster:
+        cluster.create_topic("orders", 4)
+        small = encode_command(Command(31_337, {"x": "y" * 1_000}, opaque=4))
+        data, closed = converse(cluster, small)
+        assert Connection().receive(data)[0].opaque == 4
+        assert not closed
+        large = encode_command(Command(31_337, {"x": "y" * 3_000}, opaque=5))
+        assert converse(cluster, large) == (b"", True)
+        assert serves(cluster)

@@ -12,10 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gimbalmq.broker.access import Account
+from gimbalmq.broker.probe import create_topic, lists_brokers, write_queues
+from gimbalmq.broker.store import FlushPolicy
 from gimbalmq.cli import cluster as cluster_module
 from gimbalmq.cli.main import main
 from gimbalmq.errors import EngineError
-from gimbalmq.testing.probe import lists_brokers
+from gimbalmq.testing.engines import ClusterOptions, EmbeddedOptions, Engine
 
 
 class _Broker(msgspec.Struct, frozen=True):
@@ -53,7 +56,8 @@ def run(monkeypatch, capsys):
             seen.append(options)
             return fake
 
-        monkeypatch.setitem(cluster_module._ENGINES, "apache", make)
+        fake_engine = Engine("fake", lambda: ["4.9.5"], make)
+        monkeypatch.setitem(cluster_module.ENGINES, "embedded", fake_engine)
         with pytest.raises(SystemExit) as caught:
             main(["cluster", "up", *arguments])
         return caught.value.code, fake, seen[0], capsys.readouterr()
@@ -101,12 +105,26 @@ def test_a_server_that_dies_stops_the_rest_and_is_a_failure(run):
 def test_the_options_reach_the_engine(run, tmp_path):
     arguments = ["--version", "4.9.5", "--brokers", "3", "--data", str(tmp_path)]
     _, _, options, _ = run(_signal_us(signal.SIGINT), *arguments, "--nameserver-port", "0")
-    assert options == cluster_module._Options("4.9.5", 3, tmp_path, 0)
+    assert options == ClusterOptions(version="4.9.5", brokers=3, data=tmp_path)
+
+
+def test_what_only_the_embedded_cluster_has_reaches_it(run, tmp_path):
+    acl = tmp_path / "accounts.toml"
+    acl.write_text('[[accounts]]\naccess_key = "root"\nsecret_key = "x"\nadmin = true\n', "utf-8")
+    arguments = ["--flush", "each", "--acl", str(acl), "--faithful", "--interface", "0.0.0.0"]
+    _, _, options, _ = run(_signal_us(signal.SIGINT), *arguments, "--advertise", "127.0.0.1")
+    assert options.embedded == EmbeddedOptions(
+        host="0.0.0.0",
+        advertise="127.0.0.1",
+        flush=FlushPolicy.EACH,
+        faithful=True,
+        accounts=(Account(access_key="root", secret_key="x", admin=True),),
+    )
 
 
 def test_the_defaults_are_one_broker_at_the_usual_port(run):
     _, _, options, _ = run(_signal_us(signal.SIGINT))
-    assert options == cluster_module._Options(None, 1, None, 9876)
+    assert options == ClusterOptions(nameserver_port=9876)
 
 
 @pytest.mark.matrix
@@ -136,20 +154,59 @@ def test_a_real_cluster_runs_until_sigterm_and_leaves_no_process(rocketmq_versio
     assert not any(Path(f"/proc/{pid}").exists() for pid in children)
 
 
-def test_a_taken_port_is_a_failure_with_one_clear_line(apache, capsys):
-    port = apache.nameserver.rpartition(":")[2]
+def test_a_taken_port_is_a_failure_with_one_clear_line(cluster, capsys):
+    port = cluster.nameserver.rpartition(":")[2]
     with pytest.raises(SystemExit) as caught:
         main(["cluster", "up", "--nameserver-port", port, "--json"])
     assert caught.value.code == 2
     told = capsys.readouterr()
     assert told.out == ""
-    assert f"port {port} for the name server is taken" in told.err
+    assert f"cannot listen on 127.0.0.1:{port}" in told.err
+
+
+def test_a_taken_port_is_a_failure_for_the_real_one_too(cluster, rocketmq_version, capsys):
+    port = cluster.nameserver.rpartition(":")[2]
+    with pytest.raises(SystemExit) as caught:
+        main(["cluster", "up", "--engine", "apache", "--nameserver-port", port, "--json"])
+    assert caught.value.code == 2
+    assert f"port {port} for the name server is taken" in capsys.readouterr().err
+
+
+def test_options_of_the_embedded_cluster_are_refused_for_the_real_one(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["cluster", "up", "--engine", "apache", "--faithful"])
+    assert caught.value.code == 2
+    assert "options of the embedded" in capsys.readouterr().err
+
+
+def test_the_embedded_cluster_is_up_at_once_and_keeps_its_data(tmp_path):
+    command = [
+        *(sys.executable, "-c", "from gimbalmq.cli.main import main; main()", "cluster", "up"),
+        *("--brokers", "2", "--data", str(tmp_path), "--nameserver-port", "0", "--json"),
+    ]
+    for first in (True, False):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            ready = json.loads(process.stdout.readline())
+            assert (ready["event"], ready["pid"]) == ("ready", process.pid)
+            assert [broker["name"] for broker in ready["brokers"]] == ["broker-a", "broker-b"]
+            addresses = [broker["address"] for broker in ready["brokers"]]
+            assert lists_brokers(ready["nameserver"], addresses)
+            if first:
+                create_topic(
+                    addresses[0], "kept", queues=2, permission=6, order=False, attributes={}
+                )
+            else:
+                assert write_queues(ready["nameserver"], "kept") == {"broker-a": 2}
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert process.stdout.read() == ""
 
 
 def test_a_signal_while_it_starts_stops_what_was_started(rocketmq_version):
     command = [
         *(sys.executable, "-c", "from gimbalmq.cli.main import main; main()", "cluster", "up"),
-        *("--version", rocketmq_version, "--nameserver-port", "0", "--json"),
+        *("--engine", "apache", "--version", rocketmq_version, "--nameserver-port", "0", "--json"),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60

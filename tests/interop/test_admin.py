@@ -13,14 +13,14 @@ COUNT = 40
 
 
 @pytest.fixture
-def admin(apache):
-    with Admin(apache.nameserver) as admin:
+def admin(rocketmq):
+    with Admin(rocketmq.nameserver) as admin:
         yield admin
 
 
 @pytest.fixture
-def producer(apache):
-    with Producer("admin-test", nameserver=apache.nameserver) as producer:
+def producer(rocketmq):
+    with Producer("admin-test", nameserver=rocketmq.nameserver) as producer:
         yield producer
 
 
@@ -31,9 +31,9 @@ def send(producer, topic, count=COUNT):
     ]
 
 
-def consuming(apache, group, topic, listener, **options):
+def consuming(rocketmq, group, topic, listener, **options):
     options = {"start_from": "first", "persist_consumer_offset_interval_s": 0.2, **options}
-    consumer = PushConsumer(group, nameserver=apache.nameserver, **options)
+    consumer = PushConsumer(group, nameserver=rocketmq.nameserver, **options)
     consumer.subscribe(topic, listener=listener)
     return consumer
 
@@ -73,14 +73,14 @@ def test_topics_are_made_changed_and_removed_as_java_sees_them(admin, java_admin
 @pytest.mark.matrix
 @pytest.mark.rule("W2.9a")
 def test_members_owners_and_lag_are_what_members_and_mqadmin_say(
-    apache, admin, java_peer, producer, topic, group_name, eventually
+    rocketmq, admin, java_peer, producer, topic, group_name, eventually, mqadmin, rocketmq_version
 ):
     got, group = [], group_name
     send(producer, topic)
     with ExitStack() as stack:
         ours = [
             stack.enter_context(
-                consuming(apache, group, topic, got.append, client_id=f"till-{one}")
+                consuming(rocketmq, group, topic, got.append, client_id=f"till-{one}")
             )
             for one in range(2)
         ]
@@ -99,7 +99,7 @@ def test_members_owners_and_lag_are_what_members_and_mqadmin_say(
             "JAVA",
             None,
         )
-        assert members[java.client_id].version == apache.version
+        assert members[java.client_id].version == rocketmq_version
         assert {
             (members[one.client_id].language, members[one.client_id].strategy) for one in ours
         } == {("PYTHON", "AVG")}
@@ -122,7 +122,7 @@ def test_members_owners_and_lag_are_what_members_and_mqadmin_say(
     assert admin.assignments(group) == {}
     send(producer, topic, 12)
     offsets = admin.offsets(group, topic)
-    text = apache.mqadmin("consumerProgress", "-g", group)
+    text = mqadmin("consumerProgress", "-g", group)
     seen = {queue: (one.maximum, one.committed) for queue, one in offsets.items()}
     assert seen == progress_rows(text, topic)
     assert sum(one.lag for one in offsets.values()) == 12
@@ -174,11 +174,11 @@ def test_a_topic_is_read_beside_its_consumers(admin, producer, topic):
 @pytest.mark.matrix
 @pytest.mark.rule("W2.9a")
 def test_a_group_without_members_is_moved_and_goes_on_there(
-    apache, admin, producer, topic, group_name, eventually
+    rocketmq, admin, producer, topic, group_name, eventually, server_version
 ):
     got = []
     send(producer, topic)
-    with consuming(apache, group_name, topic, lambda message: got.append(int(message.body))):
+    with consuming(rocketmq, group_name, topic, lambda message: got.append(int(message.body))):
         eventually(lambda: len(got) == COUNT)
     between = datetime.now(UTC) + timedelta(seconds=1)
     ends = {queue: one.maximum for queue, one in admin.offsets(group_name, topic).items()}
@@ -193,24 +193,26 @@ def test_a_group_without_members_is_moved_and_goes_on_there(
         assert committed | expected == committed
     moved = admin.reset(group_name, topic, between)
     # 4.x goes to the message that is closest to the time: the last one.
-    slack = 0 if apache.version.startswith("5") else 1
+    slack = 0 if server_version.startswith("5") else 1
     assert all(ends[queue] - moved[queue] in {0, slack} for queue in ends)
     with pytest.raises(OffsetError, match="is not stored"):
         admin.reset(group_name, topic, {queue: ends[queue] + 1})
     admin.reset(group_name, topic, "earliest")
     again = []
-    with consuming(apache, group_name, topic, lambda message: again.append(int(message.body))):
+    with consuming(rocketmq, group_name, topic, lambda message: again.append(int(message.body))):
         eventually(lambda: set(again) == set(range(COUNT)))
 
 
 @pytest.mark.timeout(200, func_only=True)
-def test_running_members_follow_a_reset(apache, admin, producer, topic, group_name, eventually):
+def test_running_members_follow_a_reset(
+    rocketmq, admin, producer, topic, group_name, eventually, server_version
+):
     got = []
     send(producer, topic)
-    with consuming(apache, group_name, topic, lambda message: got.append(int(message.body))):
+    with consuming(rocketmq, group_name, topic, lambda message: got.append(int(message.body))):
         eventually(lambda: len(got) == COUNT)
         eventually(lambda: {one.lag for one in admin.offsets(group_name, topic).values()} == {0})
-        if not apache.version.startswith("5"):
+        if not server_version.startswith("5"):
             queue = next(iter(admin.offsets(group_name, topic)))
             with pytest.raises(StateError, match="stop the members first"):
                 admin.reset(group_name, topic, {queue: 0})

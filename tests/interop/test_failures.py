@@ -13,8 +13,8 @@ pytestmark = pytest.mark.timeout(280, func_only=True)
 class Load:
     """Sends numbered messages without a pause; keeps those that a broker has stored."""
 
-    def __init__(self, nameserver, topic):
-        self._producer = Producer("load", nameserver=nameserver, timeout_s=5.0)
+    def __init__(self, nameserver, topic, timeout_s=5.0):
+        self._producer = Producer("load", nameserver=nameserver, timeout_s=timeout_s)
         self._topic = topic
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -48,9 +48,9 @@ class Load:
 
 
 @pytest.fixture
-def consumed(apache, topic, group_name):
+def consumed(rocketmq, topic, group_name):
     got = set()
-    consumer = PushConsumer(group_name, nameserver=apache.nameserver, start_from="first")
+    consumer = PushConsumer(group_name, nameserver=rocketmq.nameserver, start_from="first")
     consumer.subscribe(topic, listener=lambda message: got.add(int(message.body)))
     with consumer:
         yield got
@@ -58,28 +58,28 @@ def consumed(apache, topic, group_name):
 
 @pytest.mark.rule("B7.4b", "B9d", "B10.20")
 def test_a_broker_dies_and_returns_while_clients_go_on_by_themselves(
-    apache, topic, consumed, eventually
+    rocketmq, topic, consumed, eventually
 ):
-    with Load(apache.nameserver, topic) as load:
+    with Load(rocketmq.nameserver, topic) as load:
         eventually(load.more(50, "broker-a"))
         try:
-            apache.kill("broker-a")
+            rocketmq.kill("broker-a")
             eventually(load.more(100, "broker-b"))
         finally:
-            apache.restart("broker-a")
+            rocketmq.restart("broker-a")
         eventually(load.more(20, "broker-a"), 90.0)
     assert load.failed == [], "a send that fails on one broker is tried on the other"
     eventually(lambda: consumed >= {number for number, _ in load.stored}, 90.0)
 
 
-def test_a_name_server_dies_and_returns_while_messages_flow(apache, topic, consumed, eventually):
-    with Load(apache.nameserver, topic) as load:
+def test_a_name_server_dies_and_returns_while_messages_flow(rocketmq, topic, consumed, eventually):
+    with Load(rocketmq.nameserver, topic) as load:
         eventually(load.more(50))
         try:
-            apache.kill("nameserver")
+            rocketmq.kill("nameserver")
             eventually(load.more(100))
         finally:
-            apache.restart("nameserver")
+            rocketmq.restart("nameserver")
         eventually(load.more(50))
     assert load.failed == []
     eventually(lambda: consumed >= {number for number, _ in load.stored})

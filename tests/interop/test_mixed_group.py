@@ -111,7 +111,7 @@ class Group:
 @pytest.mark.rule("B2.3b", "B2.3d", "B8.6c")
 @pytest.mark.parametrize("allocation", ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"])
 def test_members_of_both_languages_share_the_queues_through_every_change(
-    apache, new_java_peer, topic, group_name, allocation, eventually
+    rocketmq, new_java_peer, topic, group_name, allocation, eventually
 ):
     group = Group(topic, group_name, allocation)
 
@@ -119,7 +119,7 @@ def test_members_of_both_languages_share_the_queues_through_every_change(
         return JavaMember(new_java_peer(), group_name, topic, allocation)
 
     def python():
-        return PythonMember(apache.nameserver, group_name, topic, allocation)
+        return PythonMember(rocketmq.nameserver, group_name, topic, allocation)
 
     def change(what, act):
         sender.part()
@@ -132,7 +132,7 @@ def test_members_of_both_languages_share_the_queues_through_every_change(
         how()
 
     try:
-        with Sender(apache.nameserver, topic) as sender:
+        with Sender(rocketmq.nameserver, topic) as sender:
             for what, make in (
                 ("java joins", java),
                 ("python joins", python),

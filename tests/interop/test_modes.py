@@ -32,12 +32,12 @@ def inbox():
 
 
 @pytest.fixture
-def join(apache, topic, group_name, inbox):
+def join(rocketmq, topic, group_name, inbox):
     consumers = []
 
     def start(**options):
         consumer = PushConsumer(
-            group_name, nameserver=apache.nameserver, start_from="first", **options
+            group_name, nameserver=rocketmq.nameserver, start_from="first", **options
         )
         consumer.subscribe(topic, listener=inbox.take)
         consumers.append(consumer.start())
@@ -48,8 +48,8 @@ def join(apache, topic, group_name, inbox):
         consumer.stop()
 
 
-def send_keyed(apache, topic, first, until):
-    with Producer("shop", nameserver=apache.nameserver) as producer:
+def send_keyed(rocketmq, topic, first, until):
+    with Producer("shop", nameserver=rocketmq.nameserver) as producer:
         for number in range(first, until):
             for key in range(KEYS):
                 name = f"key-{key}"
@@ -63,11 +63,11 @@ def owns(consumer, topic, count):
 
 @pytest.mark.matrix
 @pytest.mark.parametrize("mode", ["ordered", "lease"])
-def test_clean_hand_overs_deliver_each_message_once(apache, topic, inbox, join, eventually, mode):
+def test_clean_hand_overs_deliver_each_message_once(rocketmq, topic, inbox, join, eventually, mode):
     options = {mode: True}
     first = join(**options)
     eventually(owns(first, topic, 8))
-    sender = threading.Thread(target=send_keyed, args=(apache, topic, 0, MESSAGES))
+    sender = threading.Thread(target=send_keyed, args=(rocketmq, topic, 0, MESSAGES))
     sender.start()
     second = join(**options)
     eventually(owns(second, topic, 4))
@@ -83,7 +83,7 @@ def test_clean_hand_overs_deliver_each_message_once(apache, topic, inbox, join, 
 
 @pytest.mark.rule("B5.2")
 def test_a_failing_message_holds_its_ordered_queue_until_it_succeeds(
-    apache, topic, group_name, eventually
+    rocketmq, topic, group_name, eventually
 ):
     seen = []
 
@@ -94,13 +94,13 @@ def test_a_failing_message_holds_its_ordered_queue_until_it_succeeds(
 
     consumer = PushConsumer(
         group_name,
-        nameserver=apache.nameserver,
+        nameserver=rocketmq.nameserver,
         start_from="first",
         ordered=True,
         suspend_current_queue_time_s=0.1,
     )
     consumer.subscribe(topic, listener=listener)
-    with consumer, Producer("shop", nameserver=apache.nameserver) as producer:
+    with consumer, Producer("shop", nameserver=rocketmq.nameserver) as producer:
         queue = producer.queues(topic)[0]
         for number in range(6):
             producer.send(Message(topic, str(number).encode()), queue=queue)
@@ -110,7 +110,7 @@ def test_a_failing_message_holds_its_ordered_queue_until_it_succeeds(
 
 @pytest.mark.matrix
 def test_a_message_that_an_ordered_group_gives_up_is_a_dead_letter(
-    apache, topic, group_name, unique_name, eventually
+    rocketmq, topic, group_name, unique_name, eventually
 ):
     seen, buried = [], []
 
@@ -120,16 +120,16 @@ def test_a_message_that_an_ordered_group_gives_up_is_a_dead_letter(
             raise DeadLetter("no use")
 
     consumer = PushConsumer(
-        group_name, nameserver=apache.nameserver, start_from="first", ordered=True
+        group_name, nameserver=rocketmq.nameserver, start_from="first", ordered=True
     )
     consumer.subscribe(topic, listener=listener)
-    with consumer, Producer("shop", nameserver=apache.nameserver) as producer:
+    with consumer, Producer("shop", nameserver=rocketmq.nameserver) as producer:
         queue = producer.queues(topic)[0]
         for body in (b"good", b"bad", b"better"):
             producer.send(Message(topic, body), queue=queue)
         eventually(lambda: b"better" in seen)
         reader = PushConsumer(
-            unique_name("reader"), nameserver=apache.nameserver, start_from="first"
+            unique_name("reader"), nameserver=rocketmq.nameserver, start_from="first"
         )
         reader.subscribe(f"%DLQ%{group_name}", listener=lambda message: buried.append(message.body))
         with reader:
@@ -138,7 +138,9 @@ def test_a_message_that_an_ordered_group_gives_up_is_a_dead_letter(
 
 
 @pytest.mark.matrix
-def test_without_automatic_commit_a_rollback_delivers_again(apache, topic, group_name, eventually):
+def test_without_automatic_commit_a_rollback_delivers_again(
+    rocketmq, topic, group_name, eventually
+):
     seen = []
 
     def listener(message):
@@ -149,14 +151,14 @@ def test_without_automatic_commit_a_rollback_delivers_again(apache, topic, group
 
     consumer = PushConsumer(
         group_name,
-        nameserver=apache.nameserver,
+        nameserver=rocketmq.nameserver,
         start_from="first",
         ordered=True,
         auto_commit=False,
         suspend_current_queue_time_s=0.1,
     )
     consumer.subscribe(topic, listener=listener)
-    with Producer("shop", nameserver=apache.nameserver) as producer:
+    with Producer("shop", nameserver=rocketmq.nameserver) as producer:
         queue = producer.queues(topic)[0]
         for number in range(3):
             producer.send(Message(topic, str(number).encode()), queue=queue)
@@ -167,12 +169,12 @@ def test_without_automatic_commit_a_rollback_delivers_again(apache, topic, group
 
 @pytest.mark.matrix
 def test_every_broadcasting_member_gets_everything_and_resumes_after_a_restart(
-    apache, topic, group_name, eventually, tmp_path
+    rocketmq, topic, group_name, eventually, tmp_path
 ):
     def start(name, got):
         consumer = PushConsumer(
             group_name,
-            nameserver=apache.nameserver,
+            nameserver=rocketmq.nameserver,
             client_id=name,
             start_from="first",
             broadcasting=True,
@@ -181,7 +183,7 @@ def test_every_broadcasting_member_gets_everything_and_resumes_after_a_restart(
         consumer.subscribe(topic, listener=lambda message: got.append(int(message.body)))
         return consumer.start()
 
-    with Producer("shop", nameserver=apache.nameserver) as producer:
+    with Producer("shop", nameserver=rocketmq.nameserver) as producer:
         for number in range(20):
             producer.send(Message(topic, str(number).encode()))
         got_a, got_b = [], []

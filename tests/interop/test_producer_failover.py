@@ -68,20 +68,20 @@ class Traffic:
 @pytest.mark.matrix
 @pytest.mark.rule("B7.4a", "B7.4b", "B7.4f", "B7.5a")
 def test_a_killed_broker_loses_nothing_that_was_acknowledged(
-    apache, java_peer, topic, group_name, unique_name, eventually
+    rocketmq, java_peer, topic, group_name, unique_name, eventually
 ):
     options = {"timeout_s": 20.0, "retries": 5, "back_pressure_for_async_send_num": 32}
     with (
-        Producer(group_name, nameserver=apache.nameserver, **options) as producer,
+        Producer(group_name, nameserver=rocketmq.nameserver, **options) as producer,
         Traffic(producer, topic) as traffic,
     ):
         eventually(lambda: traffic.count("broker-a") > 50 and traffic.count("broker-b") > 50)
-        apache.kill("broker-b")
+        rocketmq.kill("broker-b")
         try:
             before = traffic.count("broker-a")
             eventually(lambda: traffic.count("broker-a") > before + 100)
         finally:
-            apache.restart("broker-b")
+            rocketmq.restart("broker-b")
         after = traffic.count("broker-b")
         eventually(lambda: traffic.count("broker-b") > after + 20)
     # Refusals of a broker that is just starting are final for pipelined sends, as in Java.
@@ -93,11 +93,11 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged(
         )
 
 
-def test_the_error_names_every_broker_that_was_tried(apache, topic, group_name):
-    with Producer(group_name, nameserver=apache.nameserver, timeout_s=2.0) as producer:
+def test_the_error_names_every_broker_that_was_tried(rocketmq, topic, group_name):
+    with Producer(group_name, nameserver=rocketmq.nameserver, timeout_s=2.0) as producer:
         producer.send(Message(topic, b"x"))
         for broker in ("broker-a", "broker-b"):
-            apache.pause(broker)
+            rocketmq.pause(broker)
         try:
             with pytest.raises(SendError) as caught:
                 producer.send(Message(topic, b"x"), timeout_s=1.0)
@@ -105,6 +105,6 @@ def test_the_error_names_every_broker_that_was_tried(apache, topic, group_name):
                 producer.send(Message(topic, b"x"), queue=producer.queues(topic)[0], timeout_s=0.5)
         finally:
             for broker in ("broker-a", "broker-b"):
-                apache.resume(broker)
+                rocketmq.resume(broker)
     assert caught.value.attempts[-1] == "no time left of 1 s"
     assert caught.value.attempts[0].startswith("broker-")

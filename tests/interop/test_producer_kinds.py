@@ -16,8 +16,8 @@ PATIENT = {"timeout_s": 20.0, "back_pressure_for_async_send_num": 64}
 
 
 @pytest.fixture
-def producer(apache, group_name):
-    with Producer(group_name, nameserver=apache.nameserver, **PATIENT) as producer:
+def producer(rocketmq, group_name):
+    with Producer(group_name, nameserver=rocketmq.nameserver, **PATIENT) as producer:
         yield producer
 
 
@@ -67,7 +67,7 @@ def test_a_key_lands_in_the_queue_where_the_java_producer_puts_it(java_peer, pro
     assert ours == chosen == theirs
 
 
-def test_delays_are_kept(java_peer, apache, producer, topic, unique_name):
+def test_delays_are_kept(java_peer, producer, topic, unique_name, server_version):
     with java_peer.push_consumer(unique_name("reader"), topic) as consumer:
         producer.send(Message(topic, b"level", delay_level=2))
         due = datetime.now(UTC) + timedelta(seconds=4)
@@ -75,15 +75,15 @@ def test_delays_are_kept(java_peer, apache, producer, topic, unique_name):
         got = {message.body: message for message in consumer.wait_received(2, timeout_s=90)}
     level = got[b"level"]
     assert level.stored_at_ms - level.born_at_ms >= 4900
-    if apache.version.startswith("5."):  # 4.x delivers timers at once
+    if server_version.startswith("5."):  # 4.x delivers timers at once
         assert got[b"timer"].stored_at_ms >= int(due.timestamp()) * 1000
 
 
 def test_automatic_batches_give_every_message_its_own_place(
-    java_peer, apache, topic, group_name, unique_name
+    java_peer, rocketmq, topic, group_name, unique_name
 ):
     options = {"timeout_s": 20.0, "batching": Batching(hold_s=0.05)}
-    with Producer(group_name, nameserver=apache.nameserver, **options) as producer:
+    with Producer(group_name, nameserver=rocketmq.nameserver, **options) as producer:
         futures = [producer.send_async(Message(topic, b"%d" % n)) for n in range(300)]
         producer.flush(timeout_s=30.0)
         results = {b"%d" % n: future.result(0) for n, future in enumerate(futures)}
@@ -105,26 +105,26 @@ def test_an_unknown_topic_is_made_by_the_first_message(java_admin, producer, top
     assert {(one.broker, one.write_queues) for one in routes} == {(result.queue.broker, 4)}
 
 
-def test_the_broker_lists_the_producer_until_it_stops(apache, producer, topic, group_name):
+def test_the_broker_lists_the_producer_until_it_stops(producer, topic, group_name, mqadmin):
     producer.send(Message(topic, b"x"))
     deadline = time.monotonic() + 60.0
     while producer.client_id not in (
-        text := apache.mqadmin("producerConnection", "-g", group_name, "-t", topic)
+        text := mqadmin("producerConnection", "-g", group_name, "-t", topic)
     ):
         assert time.monotonic() < deadline, text
     assert "PYTHON" in text
     producer.stop()
-    text = apache.mqadmin("producerConnection", "-g", group_name, "-t", topic)
+    text = mqadmin("producerConnection", "-g", group_name, "-t", topic)
     assert producer.client_id not in text
 
 
 @pytest.mark.matrix
-def test_traces_are_found_by_mqadmin(apache, topic, group_name):
+def test_traces_are_found_by_mqadmin(rocketmq, topic, group_name, mqadmin):
     options = {"timeout_s": 20.0, "enable_trace": True}
-    with Producer(group_name, nameserver=apache.nameserver, **options) as producer:
+    with Producer(group_name, nameserver=rocketmq.nameserver, **options) as producer:
         result = producer.send(Message(topic, b"traced", tags="t", keys=["trace-key"]))
     deadline = time.monotonic() + 60.0
-    while "success" not in (text := apache.mqadmin("queryMsgTraceById", "-i", result.message_id)):
+    while "success" not in (text := mqadmin("queryMsgTraceById", "-i", result.message_id)):
         assert time.monotonic() < deadline, text
     assert group_name in text
     assert "Pub" in text

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.apache, pytest.mark.timeout(400)]
 @pytest.mark.matrix
 @pytest.mark.rule("W5.7b", "W2.3e")
 def test_commit_rollback_and_the_answers_to_later_questions(
-    apache, java_peer, topic, group_name, unique_name
+    rocketmq, java_peer, topic, group_name, unique_name
 ):
     answers = {b"later yes" * 600: True, b"later no": False}
     asked, both = [], threading.Event()
@@ -24,7 +24,9 @@ def test_commit_rollback_and_the_answers_to_later_questions(
         return answers[message.body]
 
     with (
-        Producer(group_name, nameserver=apache.nameserver, timeout_s=20.0, check=check) as producer,
+        Producer(
+            group_name, nameserver=rocketmq.nameserver, timeout_s=20.0, check=check
+        ) as producer,
         java_peer.push_consumer(unique_name("reader"), topic) as consumer,
     ):
         with producer.transaction(Message(topic, b"yes", keys=["tx"])) as transaction:

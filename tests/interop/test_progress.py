@@ -15,8 +15,8 @@ COUNT = 40
 
 
 @pytest.fixture
-def producer(apache):
-    with Producer("progress", nameserver=apache.nameserver) as producer:
+def producer(rocketmq):
+    with Producer("progress", nameserver=rocketmq.nameserver) as producer:
         yield producer
 
 
@@ -25,9 +25,9 @@ def send(producer, topic, count=COUNT, first=0):
         producer.send(Message(topic, b"%d" % number))
 
 
-def consuming(apache, group, topic, listener, **options):
+def consuming(rocketmq, group, topic, listener, **options):
     options = {"start_from": "first", **options}
-    consumer = PushConsumer(group, nameserver=apache.nameserver, **options)
+    consumer = PushConsumer(group, nameserver=rocketmq.nameserver, **options)
     consumer.subscribe(topic, listener=listener)
     return consumer
 
@@ -35,17 +35,17 @@ def consuming(apache, group, topic, listener, **options):
 @pytest.mark.matrix
 @pytest.mark.rule("B5.5a", "B5.5d", "B5.4b")
 def test_a_restarted_group_goes_on_where_it_was(
-    apache, java_admin, producer, topic, group_name, eventually
+    rocketmq, java_admin, producer, topic, group_name, eventually
 ):
     first, second = [], []
     send(producer, topic)
-    with consuming(apache, group_name, topic, lambda message: first.append(message.body)):
+    with consuming(rocketmq, group_name, topic, lambda message: first.append(message.body)):
         eventually(lambda: len(first) == COUNT)
     stored = java_admin.committed(group_name, topic)
     ends = {queue: ends[1] for queue, ends in java_admin.topic_offsets(topic).items()}
     assert {queue: offset for queue, offset in stored.items() if queue.topic == topic} == ends
     send(producer, topic, first=COUNT)
-    with consuming(apache, group_name, topic, lambda message: second.append(message.body)):
+    with consuming(rocketmq, group_name, topic, lambda message: second.append(message.body)):
         eventually(lambda: len(second) == COUNT)
     assert sorted(map(int, first + second)) == list(range(2 * COUNT))
 
@@ -53,7 +53,7 @@ def test_a_restarted_group_goes_on_where_it_was(
 @pytest.mark.matrix
 @pytest.mark.rule("B5.4a")
 def test_stop_lets_running_listeners_finish_and_nothing_is_lost(
-    apache, producer, topic, group_name, eventually
+    rocketmq, producer, topic, group_name, eventually
 ):
     started, done, lock = [], [], threading.Lock()
 
@@ -65,12 +65,12 @@ def test_stop_lets_running_listeners_finish_and_nothing_is_lost(
             done.append(int(message.body))
 
     send(producer, topic)
-    consumer = consuming(apache, group_name, topic, slow, workers=8).start()
+    consumer = consuming(rocketmq, group_name, topic, slow, workers=8).start()
     eventually(lambda: done)
     consumer.stop()
     before = len(done)
     assert before == len(started) < COUNT
-    with consuming(apache, group_name, topic, slow, workers=20):
+    with consuming(rocketmq, group_name, topic, slow, workers=20):
         eventually(lambda: len(set(done)) == COUNT)
     # One that was done behind an unfinished one of its queue may come again, no other.
     assert set(done) == set(range(COUNT))
@@ -78,15 +78,19 @@ def test_stop_lets_running_listeners_finish_and_nothing_is_lost(
 
 
 @pytest.mark.matrix
-def test_mqadmin_shows_our_members_and_our_offsets(apache, producer, topic, group_name, eventually):
+def test_mqadmin_shows_our_members_and_our_offsets(
+    rocketmq, producer, topic, group_name, eventually, mqadmin
+):
     got = []
     send(producer, topic)
     options = {"persist_consumer_offset_interval_s": 0.2}
-    with consuming(apache, group_name, topic, got.append, client_id="till-1", **options) as member:
+    with consuming(
+        rocketmq, group_name, topic, got.append, client_id="till-1", **options
+    ) as member:
         eventually(lambda: len(got) == COUNT)
         time.sleep(1.0)  # past the next commit
-        connection = apache.mqadmin("consumerConnection", "-g", group_name)
-        progress = apache.mqadmin("consumerProgress", "-g", group_name)
+        connection = mqadmin("consumerConnection", "-g", group_name)
+        progress = mqadmin("consumerProgress", "-g", group_name)
     assert member.client_id in connection
     assert "PYTHON" in connection
     rows = [line.split() for line in progress.splitlines() if line.startswith(topic[:30])]
@@ -98,7 +102,7 @@ def test_mqadmin_shows_our_members_and_our_offsets(apache, producer, topic, grou
 @pytest.mark.matrix
 @pytest.mark.rule("B5.1c", "B5.1e", "B5.3c")
 def test_a_failed_message_comes_again_and_a_hopeless_one_goes_to_the_dead_letters(
-    apache, java_admin, producer, topic, group_name, eventually
+    rocketmq, java_admin, producer, topic, group_name, eventually
 ):
     seen = []
 
@@ -109,7 +113,7 @@ def test_a_failed_message_comes_again_and_a_hopeless_one_goes_to_the_dead_letter
         if message.reconsume_times == 0:
             raise ValueError("not yet")
 
-    with consuming(apache, group_name, topic, listener):
+    with consuming(rocketmq, group_name, topic, listener):
         for body in (b"again", b"hopeless"):
             producer.send(Message(topic, body))
         eventually(lambda: any(times == 1 for _, times, *_ in seen), 90.0)
@@ -127,7 +131,7 @@ def test_a_failed_message_comes_again_and_a_hopeless_one_goes_to_the_dead_letter
 @pytest.mark.rule("B2.10h")
 @pytest.mark.parametrize("start", ["first", "last", "time"])
 def test_a_new_group_reads_a_young_queue_from_its_beginning_as_java_does(
-    apache, java_peer, producer, topic, unique_name, eventually, start
+    rocketmq, java_peer, producer, topic, unique_name, eventually, start
 ):
     send(producer, topic, 8)
     now = datetime.now(UTC)
@@ -139,7 +143,7 @@ def test_a_new_group_reads_a_young_queue_from_its_beginning_as_java_does(
     ours, theirs = policy[start]
     got = []
     with (
-        consuming(apache, unique_name("py"), topic, got.append, start_from=ours),
+        consuming(rocketmq, unique_name("py"), topic, got.append, start_from=ours),
         java_peer.push_consumer(unique_name("java"), topic, consume_from=theirs) as java,
     ):
         java.wait_received(8)
@@ -148,15 +152,15 @@ def test_a_new_group_reads_a_young_queue_from_its_beginning_as_java_does(
 
 @pytest.mark.rule("B2.10a")
 def test_a_stored_offset_wins_over_the_policy(
-    apache, java_admin, producer, topic, group_name, eventually
+    rocketmq, java_admin, producer, topic, group_name, eventually
 ):
     queue = MessageQueue(topic, "broker-a", 0)
     for number in range(5):
         producer.send(Message(topic, b"%d" % number), queue=queue)
     first, again = [], []
-    with consuming(apache, group_name, topic, lambda message: first.append(message.body)):
+    with consuming(rocketmq, group_name, topic, lambda message: first.append(message.body)):
         eventually(lambda: len(first) == 5)
     java_admin.commit(group_name, queue, 3)
-    with consuming(apache, group_name, topic, lambda message: again.append(message.body)):
+    with consuming(rocketmq, group_name, topic, lambda message: again.append(message.body)):
         eventually(lambda: len(again) == 2)
     assert sorted(again) == [b"3", b"4"]

@@ -18,17 +18,17 @@ def messages(topic):
     ]
 
 
-def consuming(apache, group, topic, got, **options):
+def consuming(rocketmq, group, topic, got, **options):
     options = {"start_from": "first", **options}
-    consumer = PushConsumer(group, nameserver=apache.nameserver, **options)
+    consumer = PushConsumer(group, nameserver=rocketmq.nameserver, **options)
     consumer.subscribe(topic, listener=got.append)
     return consumer
 
 
 @pytest.mark.rule("B4.3h", "W4.2b")
-def test_python_gets_what_java_sends(apache, java_peer, topic, group_name, eventually):
+def test_python_gets_what_java_sends(rocketmq, java_peer, topic, group_name, eventually):
     got = []
-    with consuming(apache, group_name, topic, got), java_peer.producer("shop-java") as producer:
+    with consuming(rocketmq, group_name, topic, got), java_peer.producer("shop-java") as producer:
         sent = producer.send(*messages(topic))
         eventually(lambda: len(got) == len(BODIES))
     by_id = {message.message_id: message for message in got}
@@ -41,10 +41,10 @@ def test_python_gets_what_java_sends(apache, java_peer, topic, group_name, event
 
 
 @pytest.mark.rule("W4.5b", "W4.7a")
-def test_java_gets_what_python_sends(apache, java_peer, topic, group_name):
+def test_java_gets_what_python_sends(rocketmq, java_peer, topic, group_name):
     with (
         java_peer.push_consumer(group_name, topic) as consumer,
-        Producer("shop-python", nameserver=apache.nameserver) as producer,
+        Producer("shop-python", nameserver=rocketmq.nameserver) as producer,
     ):
         sent = [producer.send(message) for message in messages(topic)]
         got = {message.message_id: message for message in consumer.wait_received(len(BODIES))}
@@ -56,10 +56,10 @@ def test_java_gets_what_python_sends(apache, java_peer, topic, group_name):
         assert (message.queue, message.queue_offset) == (result.queue, result.queue_offset)
 
 
-def test_both_put_a_sharding_key_into_the_same_queue(apache, java_peer, topic):
+def test_both_put_a_sharding_key_into_the_same_queue(rocketmq, java_peer, topic):
     keys = ["order-1", "hello", "订单", 13, -7]
     with (
-        Producer("shop-python", nameserver=apache.nameserver) as python,
+        Producer("shop-python", nameserver=rocketmq.nameserver) as python,
         java_peer.producer("shop-java") as java,
     ):
         ours = [python.send(Message(topic, b"x", sharding_key=key)).queue for key in keys]
@@ -68,11 +68,11 @@ def test_both_put_a_sharding_key_into_the_same_queue(apache, java_peer, topic):
 
 
 @pytest.mark.rule("B4.3b")
-def test_only_the_wanted_tags_arrive(apache, topic, group_name, eventually):
+def test_only_the_wanted_tags_arrive(rocketmq, topic, group_name, eventually):
     got = []
-    consumer = PushConsumer(group_name, nameserver=apache.nameserver, start_from="first")
+    consumer = PushConsumer(group_name, nameserver=rocketmq.nameserver, start_from="first")
     consumer.subscribe(topic, tags="paid || Aa", listener=got.append)
-    with consumer, Producer("shop", nameserver=apache.nameserver) as producer:
+    with consumer, Producer("shop", nameserver=rocketmq.nameserver) as producer:
         queue = MessageQueue(topic, "broker-a", 0)
         # "BB" has the hash of "Aa", so the broker lets it pass.
         for tag in ("open", "paid", "BB", "Aa", None, "paid"):
@@ -83,9 +83,9 @@ def test_only_the_wanted_tags_arrive(apache, topic, group_name, eventually):
 
 @pytest.mark.rule("B7.7a", "B7.7e")
 def test_a_topic_that_does_not_exist_is_made_by_the_first_message(
-    apache, java_admin, topic_name, eventually
+    rocketmq, java_admin, topic_name, eventually
 ):
-    with Producer("shop", nameserver=apache.nameserver) as producer:
+    with Producer("shop", nameserver=rocketmq.nameserver) as producer:
         result = producer.send(Message(topic_name, b"x"))
     (made,) = eventually(
         lambda: topic_name in java_admin.topics() and java_admin.route(topic_name), 30.0

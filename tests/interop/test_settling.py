@@ -13,13 +13,13 @@ BEFORE_LOCKS_EXPIRE_S = 40.0
 
 
 @pytest.fixture
-def member(apache, topic, group_name):
+def member(rocketmq, topic, group_name):
     members = []
 
     def start(**options):
         members.append(
             PythonMember(
-                apache.nameserver, group_name, topic, rebalance_interval_s=TIMER_S, **options
+                rocketmq.nameserver, group_name, topic, rebalance_interval_s=TIMER_S, **options
             )
         )
         return members[-1]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gimbalmq.broker.probe import ask, lists_brokers, write_queues
 from gimbalmq.errors import BrokerError, ConfigurationError, EngineError, StateError, TransportError
 from gimbalmq.model.message import Message
 from gimbalmq.testing import ApacheRocketMQ
 from gimbalmq.testing.cache import cache_folder
-from gimbalmq.testing.probe import ask, lists_brokers, write_queues
 from gimbalmq.wire.codes import RequestCode
 
 

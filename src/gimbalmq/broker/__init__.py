@@ -15,11 +15,11 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gimbalmq.broker.access import Account
+    from gimbalmq.broker.access import Account, load_accounts
     from gimbalmq.broker.cluster import EmbeddedBroker, EmbeddedCluster
     from gimbalmq.broker.settings import BrokerSettings
 
-__all__ = ["Account", "BrokerSettings", "EmbeddedBroker", "EmbeddedCluster"]
+__all__ = ["Account", "BrokerSettings", "EmbeddedBroker", "EmbeddedCluster", "load_accounts"]
 
 #: Imported when asked for, so that the store and the machines can be used without the servers.
 _HOMES: Final = {
@@ -27,6 +27,7 @@ _HOMES: Final = {
     "BrokerSettings": "gimbalmq.broker.settings",
     "EmbeddedBroker": "gimbalmq.broker.cluster",
     "EmbeddedCluster": "gimbalmq.broker.cluster",
+    "load_accounts": "gimbalmq.broker.access",
 }
 
 

@@ -7,7 +7,9 @@ The check comes before everything else and covers every request, as in Java 5.x;
 from __future__ import annotations
 
 import hmac
+import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -20,7 +22,7 @@ from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
-__all__ = ["AccessControl", "Account"]
+__all__ = ["AccessControl", "Account", "load_accounts"]
 
 _PUBLISH: Final = "PUB"
 _SUBSCRIBE: Final = "SUB"
@@ -110,6 +112,35 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
             prefixes = [one for one in rights if one.endswith("*") and name.startswith(one[:-1])]
             found = rights[max(prefixes, key=len)] if prefixes else self.default
         return right in found.split("|")
+
+
+class _AccountFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    accounts: tuple[Account, ...]
+
+
+def load_accounts(path: Path) -> tuple[Account, ...]:
+    """Read accounts from a TOML file: one table `[[accounts]]` each, with the fields of `Account`.
+
+        [[accounts]]
+        access_key = "shop"
+        secret_key = "..."
+        topics = { "orders" = "PUB|SUB" }
+        groups = { "billing*" = "SUB" }
+
+    Raises:
+        ConfigurationError: the file cannot be read, says something else, or nobody is in it.
+    """
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+        accounts = msgspec.convert(document, _AccountFile).accounts
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"the account file {path} cannot be used: {error}") from error
+    names = [one.access_key for one in accounts]
+    if not accounts or len(set(names)) != len(names):
+        raise ConfigurationError(
+            f"the account file {path}: give at least one account, and each access key once"
+        )
+    return accounts
 
 
 class AccessControl:

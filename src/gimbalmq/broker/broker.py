@@ -13,6 +13,7 @@ from typing import Final
 from gimbalmq.broker.access import AccessControl
 from gimbalmq.broker.documents import Documents
 from gimbalmq.broker.effects import Announce, Channel, Effect, RefusalError, Send
+from gimbalmq.broker.measuring import broker_families
 from gimbalmq.broker.poptable import PopTable
 from gimbalmq.broker.processors.ack import AckProcessor
 from gimbalmq.broker.processors.admin import AdminProcessor
@@ -31,6 +32,7 @@ from gimbalmq.broker.state import BrokerState, Handler
 from gimbalmq.broker.store.api import Store, StoreError
 from gimbalmq.errors import GimbalError
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.telemetry.families import Family
 from gimbalmq.wire.bodies import TopicConfigTable
 from gimbalmq.wire.codes import ResponseCode
 from gimbalmq.wire.command import Command, response_to
@@ -98,6 +100,10 @@ class BrokerMachine:
     def trouble(self) -> str:
         """Why the disk last refused what the broker itself wanted to store; for the log."""
         return self._state.trouble
+
+    def families(self, connections: int) -> list[Family]:
+        """What is measured, for Prometheus; `connections` is what only the front knows."""
+        return broker_families(self._state, connections)
 
     @property
     def topics(self) -> TopicConfigTable:

@@ -6,18 +6,18 @@ this process, or each in a process of its own, which can be killed for real.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import shutil
 import ssl
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 
+from gimbalmq.broker import probe
 from gimbalmq.broker.access import Account
 from gimbalmq.broker.hosts import Host, LoopHost, ProcessHost
 from gimbalmq.broker.peer import Limits
@@ -31,29 +31,29 @@ from gimbalmq.broker.plans import (
 from gimbalmq.broker.ports import listen
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.broker.store import FlushPolicy, StoreOptions
-from gimbalmq.errors import BrokerError, ConfigurationError, EngineError, StateError, TransportError
-from gimbalmq.transport.blocking import BlockingConnection
-from gimbalmq.wire import bodies
-from gimbalmq.wire.acl import Credentials, sign
-from gimbalmq.wire.codes import RequestCode
-from gimbalmq.wire.command import Command
-from gimbalmq.wire.headers import route_request
+from gimbalmq.errors import ConfigurationError, StateError
+from gimbalmq.wire.acl import Credentials
 
 __all__ = ["EmbeddedBroker", "EmbeddedCluster"]
-
-_CALL_S: Final = 5.0
-_POLL_S: Final = 0.01
 
 
 class EmbeddedBroker:
     """A broker of a running cluster."""
 
-    def __init__(self, name: str, address: str, is_running: Callable[[], bool]) -> None:
+    def __init__(
+        self, name: str, address: str, is_running: Callable[[], bool], pid: Callable[[], int]
+    ) -> None:
         #: Its name, as in `MessageQueue.broker`.
         self.name = name
         #: `host:port` for clients.
         self.address = address
         self._is_running = is_running
+        self._pid = pid
+
+    @property
+    def pid(self) -> int:
+        """Id of the process that it runs in; changes with a restart unless that is this one."""
+        return self._pid()
 
     @property
     def running(self) -> bool:
@@ -69,10 +69,12 @@ class EmbeddedCluster:
 
     `brokers` is their number (named `broker-a`, `broker-b`, ...) or their names. `data` is a folder
     that keeps everything; without it, everything goes with the cluster. `nameserver_port` 0 means
-    any free port; so does a port of `broker_ports` that is 0 or not given. Of several
-    `nameservers` the first is called `nameserver` and has the given port, the others
-    `nameserver-2` and so on. `settings` changes what brokers do (`BrokerSettings`), `store` how they keep messages (`StoreOptions`); `faithful`
-    switches off what they do better than Java's. `accounts` switches access control on, `tls`
+    any free port; so does a port of `broker_ports` that is 0 or not given. `host` is the interface
+    to listen on, `advertise` the address that clients use where it is not the same (with
+    `0.0.0.0`, every interface). Of several `nameservers` the first is called `nameserver` and has
+    the given port, the others `nameserver-2` and so on. `settings` changes what brokers do
+    (`BrokerSettings`), `store` how they keep messages (`StoreOptions`); `faithful` switches off
+    what they do better than Java's. `accounts` switches access control on, `tls`
     makes brokers and name server take TLS beside plain text.
 
     The servers run in one thread of this process, or with `processes=True` each in a process of
@@ -89,6 +91,7 @@ class EmbeddedCluster:
         data: str | Path | None = None,
         *,
         host: str = "127.0.0.1",
+        advertise: str | None = None,
         nameservers: int = 1,
         nameserver_port: int = 0,
         broker_ports: Iterable[int] = (),
@@ -105,6 +108,7 @@ class EmbeddedCluster:
         self._names = broker_names(brokers)
         self._data = None if data is None else Path(data).absolute()
         self._host_address = host
+        self._advertised = advertise or ""
         self._nameservers = nameserver_ports(nameservers, nameserver_port)
         ports = list(broker_ports)
         self._ports = {
@@ -118,6 +122,10 @@ class EmbeddedCluster:
         self._store = store
         self._limits = limits or Limits()
         self._accounts = tuple(accounts)
+        admin = next((one for one in self._accounts if one.admin), None)
+        self._credentials = (
+            None if admin is None else Credentials(admin.access_key, admin.secret_key)
+        )
         self._tls = tls
         self._processes = processes
         self._start_timeout_s = start_timeout_s
@@ -180,6 +188,9 @@ class EmbeddedCluster:
                 self._host.stop(name)
             self._host.close()
             self._host = None
+        for plan in self._plans.values():
+            # What never started still holds its port.
+            plan.release_listener()
         if self._data is None and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._plans, self._brokers, self._folder = {}, (), None
@@ -242,34 +253,21 @@ class EmbeddedCluster:
 
         Waits until the name server gives its route, so that every client sees it at once.
         """
-        fields = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": str(queues),
-            "writeQueueNums": str(queues),
-            "perm": str(permission),
-            "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0",
-            "order": "true" if order else "false",
-        }
-        if attributes:
-            fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
         chosen = self._chosen(brokers)
         for broker in chosen:
-            answer = self._ask(
-                broker.address, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, dict(fields))
+            probe.create_topic(
+                broker.address,
+                topic,
+                queues=queues,
+                permission=permission,
+                order=order,
+                attributes=attributes or {},
+                credentials=self._credentials,
             )
-            if answer.code:
-                raise BrokerError(
-                    f"broker {broker.name} refused to make topic '{topic}': {answer.remark}",
-                    code=answer.code,
-                    address=broker.address,
-                    remark=answer.remark or "",
-                )
         wanted = {broker.name: queues for broker in chosen}
         self._wait_until(
             lambda: all(
-                wanted.items() <= self._write_queues(one, topic).items()
+                wanted.items() <= probe.write_queues(one, topic).items()
                 for one in self._live_nameservers()
             ),
             timeout_s,
@@ -277,7 +275,6 @@ class EmbeddedCluster:
         )
 
     def _lay_out(self, folder: Path) -> None:
-        plans: list[Plan] = []
         for name, wanted in self._nameservers.items():
             listener = listen(self._host_address, wanted, what=f"name server '{name}'")
             plan: Plan = NameServerPlan(
@@ -286,10 +283,11 @@ class EmbeddedCluster:
                 port=listener.getsockname()[1],
                 folder=str(folder / name),
                 limits=self._limits,
+                advertised=self._advertised,
             )
             plan.listener, plan.tls = listener, self._tls
-            plans.append(plan)
-        nameservers = tuple(plan.address for plan in plans)
+            self._plans[name] = plan
+        nameservers = tuple(plan.address for plan in self._plans.values())
         store = self._store or StoreOptions(
             flush=FlushPolicy.NONE if self._data is None else FlushPolicy.INTERVAL
         )
@@ -303,65 +301,43 @@ class EmbeddedCluster:
                 port=port,
                 folder=str(folder / name),
                 limits=self._limits,
+                advertised=self._advertised,
                 nameservers=nameservers,
-                settings=msgspec.structs.replace(
-                    self._settings, name=name, host=self._host_address, port=port
-                ),
+                settings=msgspec.structs.replace(self._settings, name=name, port=port),
                 store=store,
                 accounts=self._accounts,
             )
             plan.listener, plan.tls = listener, self._tls
-            plans.append(plan)
+            self._plans[name] = plan
             brokers.append(
-                EmbeddedBroker(name, plan.address, lambda name=name: self._is_running(name))  # type: ignore[misc]
+                EmbeddedBroker(
+                    name,
+                    plan.address,
+                    functools.partial(self._is_running, name),
+                    functools.partial(self._pid, name),
+                )
             )
-        self._plans = {plan.name: plan for plan in plans}
         self._brokers = tuple(brokers)
+
+    def _pid(self, name: str) -> int:
+        return self._running_host().pid(name)
 
     def _is_running(self, name: str) -> bool:
         return self._host is not None and self._host.is_running(name)
-
-    def _ask(self, address: str, command: Command) -> Command:
-        admin = next((one for one in self._accounts if one.admin), None)
-        if admin is not None:
-            command = sign(command, Credentials(admin.access_key, admin.secret_key))
-        with BlockingConnection(address) as connection:
-            return connection.call(command, _CALL_S)
-
-    def _write_queues(self, nameserver: str, topic: str) -> dict[str, int]:
-        answer = self._ask(nameserver, route_request(topic))
-        if answer.code:
-            return {}
-        route = bodies.decode_route(topic, answer.body)
-        return {data.broker: data.write_queues for data in route.queues}
 
     def _live_nameservers(self) -> list[str]:
         return [self._plans[name].address for name in self._nameservers if self._is_running(name)]
 
     def _wait_registered(self, brokers: Iterable[EmbeddedBroker]) -> None:
-        addresses = {broker.address for broker in brokers}
-
-        def listed(nameserver: str) -> bool:
-            answer = self._ask(nameserver, Command(RequestCode.GET_BROKER_CLUSTER_INFO))
-            known = bodies.decode_cluster(answer.body).brokers.values()
-            return addresses <= {one for broker in known for one in broker.addresses.values()}
-
+        addresses = [broker.address for broker in brokers]
         self._wait_until(
-            lambda: all(map(listed, self._live_nameservers())),
+            lambda: all(probe.lists_brokers(one, addresses) for one in self._live_nameservers()),
             self._start_timeout_s,
             "the name server does not list all brokers",
         )
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float, complaint: str) -> None:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            with contextlib.suppress(TransportError):
-                if condition():
-                    return
-            self.check()
-            if time.monotonic() > deadline:
-                raise EngineError(f"{complaint} after {timeout_s:g} s")
-            time.sleep(_POLL_S)
+        probe.wait_until(condition, timeout_s, lambda: complaint, check=self.check)
 
     def _chosen(self, names: Iterable[str] | None) -> list[EmbeddedBroker]:
         if names is None:

@@ -50,6 +50,9 @@ class Host(Protocol):
     def is_running(self, name: str) -> bool:
         """Whether a server runs."""
 
+    def pid(self, name: str) -> int:
+        """Id of the process that a server runs in."""
+
     def check(self, name: str) -> None:
         """EngineError when a server that was not stopped or killed does not run."""
 
@@ -106,6 +109,11 @@ class LoopHost:
         """Whether a server runs."""
         return name in self._services
 
+    def pid(self, name: str) -> int:
+        """Our own process."""
+        del name
+        return os.getpid()
+
     def check(self, name: str) -> None:
         """A server in a thread does not end by itself."""
         if not self._thread.is_alive():
@@ -146,6 +154,8 @@ class ProcessHost:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            # Ctrl-C reaches only us, and we stop the servers in the right order.
+            process_group=0,
         )
         self._processes[plan.name] = process
         assert process.stdin is not None

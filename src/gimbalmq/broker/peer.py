@@ -26,6 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     connections_max: int = 10_000
     frame_bytes_max: int = FRAME_BYTES_MAX
+    #: The header of a send holds its properties, 32 KiB at most; the rest is small.
+    header_bytes_max: int = 1024 * 1024
     #: A client that reads so slowly that more than this waits for it is cut off.
     unsent_bytes_max: int = 64 * 1024 * 1024
     #: Above this much unsent, no more is read from the client until it has caught up.
@@ -59,7 +61,8 @@ class Peer(asyncio.Protocol):
 
     def __init__(self, front: Owner) -> None:
         self._front = front
-        self._incoming = Connection(front.limits.frame_bytes_max)
+        limits = front.limits
+        self._incoming = Connection(limits.frame_bytes_max, limits.header_bytes_max)
         self._transport: asyncio.Transport | None = None
         self._channel: Channel | None = None
         self.used_at = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 from collections.abc import Iterable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -35,19 +36,22 @@ NAMESERVER: Final = "nameserver"
 Service = NameServerService | BrokerService
 
 
-class Plan(msgspec.Struct, dict=True, kw_only=True, tag=True):
+class _Place(msgspec.Struct, dict=True, kw_only=True):
     """Where a server listens and keeps its data."""
 
     name: str
+    #: The interface that it listens on.
     host: str
     port: int
     folder: str
     limits: Limits = Limits()
+    #: What clients call it by, where that is not the interface: 0.0.0.0 is no address to connect to.
+    advertised: str = ""
 
     @property
     def address(self) -> str:
-        """`host:port`."""
-        return f"{self.host}:{self.port}"
+        """`host:port` for clients."""
+        return f"{self.advertised or self.host}:{self.port}"
 
     def __post_init__(self) -> None:
         #: Reserved for the first start; later ones open the port again.
@@ -65,12 +69,8 @@ class Plan(msgspec.Struct, dict=True, kw_only=True, tag=True):
             self.listener.close()
             self.listener = None
 
-    def build(self) -> Service:
-        """The server, ready to start in a running event loop."""
-        raise NotImplementedError
 
-
-class NameServerPlan(Plan, kw_only=True, tag=True):
+class NameServerPlan(_Place, kw_only=True, tag=True):
     """A name server."""
 
     def build(self) -> Service:
@@ -80,31 +80,42 @@ class NameServerPlan(Plan, kw_only=True, tag=True):
         )
 
 
-class BrokerPlan(Plan, kw_only=True, tag=True):
+class BrokerPlan(_Place, kw_only=True, tag=True):
     """A broker."""
 
     nameservers: tuple[str, ...]
     settings: BrokerSettings
     store: StoreOptions
     accounts: tuple[Account, ...] = ()
+    #: Where to answer Prometheus on this machine; 0: any free port.
+    metrics_port: int | None = None
 
     def build(self) -> Service:
         """The server, ready to start in a running event loop."""
+        if ip_address(self.advertised or self.host).is_unspecified:
+            raise ConfigurationError(
+                f"broker '{self.name}' listens on every interface ({self.host}): say which address "
+                "clients are to use (advertise)"
+            )
         listener = self.take_listener()
         try:
             return BrokerService(
                 listener,
-                self.settings,
+                msgspec.structs.replace(self.settings, host=self.advertised or self.host),
                 self.nameservers,
                 folder=Path(self.folder),
                 store_options=self.store,
                 accounts=self.accounts,
                 limits=self.limits,
                 tls=self.tls,
+                metrics_port=self.metrics_port,
             )
         except BaseException:
             listener.close()
             raise
+
+
+Plan = NameServerPlan | BrokerPlan
 
 
 def encode_plan(plan: Plan) -> bytes:
@@ -114,7 +125,8 @@ def encode_plan(plan: Plan) -> bytes:
 
 def decode_plan(data: bytes) -> Plan:
     """Read a plan."""
-    return msgspec.json.decode(data, type=NameServerPlan | BrokerPlan)
+    plan: Plan = msgspec.json.decode(data, type=Plan)
+    return plan
 
 
 def nameserver_ports(count: int, first_port: int) -> dict[str, int]:

@@ -54,21 +54,22 @@ class _Link:
 
     async def open(self) -> None:
         host, port = split_address(self.address)
-        reader, self._writer = await asyncio.wait_for(
-            asyncio.open_connection(host, port), _CONNECT_S
-        )
+        async with asyncio.timeout(_CONNECT_S):
+            reader, self._writer = await asyncio.open_connection(host, port)
         self._reading = asyncio.create_task(self._read(reader))
 
     async def call(self, command: Command) -> Command:
         if self._writer is None:
             raise ConnectionError(f"{self.address} is not connected")
         command.opaque = next(self._opaque) & 0x7FFFFFFF
-        answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._waiting[command.opaque] = answer
         try:
             self._writer.write(encode_command(command))
             await self._writer.drain()
-            return await asyncio.wait_for(answer, _CALL_S)
+            # Not wait_for: on 3.11 it forgets that it was cancelled when the answer is there.
+            async with asyncio.timeout(_CALL_S):
+                return await answer
         finally:
             self._waiting.pop(command.opaque, None)
 
@@ -96,7 +97,8 @@ class _Link:
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(OSError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._writer.wait_closed(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._writer.wait_closed()
             self._writer = None
 
     async def _read(self, reader: asyncio.StreamReader) -> None:

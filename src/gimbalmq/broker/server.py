@@ -177,7 +177,8 @@ class Front:
         try:
             tls = self._tls
             if tls is not None:
-                first = await asyncio.wait_for(first_byte(loop, client), self._limits.idle_s)
+                async with asyncio.timeout(self._limits.idle_s):
+                    first = await first_byte(loop, client)
                 tls = tls if first == _TLS_HANDSHAKE else None
             await loop.connect_accepted_socket(lambda: Peer(self), client, ssl=tls)
         except (OSError, ssl.SSLError, TimeoutError) as error:

@@ -7,6 +7,7 @@ good-bye, nothing saved.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 import socket
@@ -28,11 +29,17 @@ from gimbalmq.broker.registration import Registration
 from gimbalmq.broker.server import Front
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.broker.store import Documents, FileStore, StoreError, StoreOptions, open_store
+from gimbalmq.telemetry.endpoint import Endpoint, Page, metrics_page
+from gimbalmq.telemetry.exposition import expose
+from gimbalmq.telemetry.families import Family
 from gimbalmq.wire.codes import ResponseCode
 
 __all__ = ["BrokerService", "NameServerService"]
 
 _logger: Final = logging.getLogger("gimbalmq.broker")
+
+#: A loop that does not look at its tables within this time is too busy; the page says so.
+_METRICS_S = 5.0
 
 
 class NameServerService:
@@ -85,11 +92,18 @@ class BrokerService:
         limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
         seed: int | None = None,
+        metrics_port: int | None = None,
     ) -> None:
-        host, port = listener.getsockname()[:2]
-        self.settings = msgspec.structs.replace(settings, host=host, port=port)
+        port = listener.getsockname()[1]
+        self._metrics_port = metrics_port
+        self.metrics: Endpoint | None = None
+        self.settings = msgspec.structs.replace(settings, port=port)
         self._listener = listener
-        self.store: FileStore = open_store(folder, store_host=(host, port), options=store_options)
+        # `_settle` waits for the disk once for all answers of a round.
+        options = msgspec.structs.replace(store_options or StoreOptions(), group_commit=True)
+        self.store: FileStore = open_store(
+            folder, store_host=(settings.host, port), options=options
+        )
         listed = list(accounts)
         # Not for secrets: which queue a message without a wish gets, and parts of ids.
         chance = random.Random(seed)  # noqa: S311
@@ -120,6 +134,9 @@ class BrokerService:
 
     async def start(self) -> None:
         """Serve, and register with the name servers."""
+        if self._metrics_port is not None:
+            page = functools.partial(self._metrics_page, asyncio.get_running_loop())
+            self.metrics = Endpoint({"/metrics": page}, self._metrics_port).start()
         self._front.on_announce = self.registration.announce
         self._front.on_lookup = self._look_up
         self._front.start(self._listener)
@@ -127,6 +144,7 @@ class BrokerService:
 
     async def stop(self) -> None:
         """Say good-bye, save everything, end."""
+        await self._stop_metrics()
         await self.registration.stop()
         self._front.stop()
         try:
@@ -137,9 +155,24 @@ class BrokerService:
 
     async def crash(self) -> None:
         """End as a killed process would: what is only in memory is gone."""
+        await self._stop_metrics()
         self._front.stop()
         await self.registration.stop(goodbye=False)
         self.store.close()
+
+    def _metrics_page(self, loop: asyncio.AbstractEventLoop) -> Page:
+        """On a thread of the endpoint: the tables are looked at on the loop that owns them."""
+
+        async def look() -> list[Family]:
+            return self.machine.families(self.connections)
+
+        looked = asyncio.run_coroutine_threadsafe(look(), loop)
+        return metrics_page(expose(looked.result(_METRICS_S)))
+
+    async def _stop_metrics(self) -> None:
+        if self.metrics is not None:
+            # Not on the loop: a page that is being made waits for it.
+            await asyncio.to_thread(self.metrics.stop)
 
     def _settle(self, effects: list[Effect]) -> list[Effect]:
         """Make safe what the next answers acknowledge; if that fails, they say so."""

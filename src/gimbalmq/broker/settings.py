@@ -6,24 +6,13 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["DELAY_LEVELS_MS", "BrokerSettings"]
+from gimbalmq.core.delays import DEFAULT_DELAY_LEVELS_MS
+
+__all__ = ["BrokerSettings"]
 
 _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
-
-#: Level 1 first; Java's `messageDelayLevel`.
-DELAY_LEVELS_MS: Final = (
-    1 * _SECOND,
-    5 * _SECOND,
-    10 * _SECOND,
-    30 * _SECOND,
-    *(minutes * _MINUTE for minutes in range(1, 11)),
-    20 * _MINUTE,
-    30 * _MINUTE,
-    1 * _HOUR,
-    2 * _HOUR,
-)
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +58,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     topics_max: int = 50_000
     queues_max: int = 65_536
     groups_max: int = 50_000
+    #: Pulls that wait for messages, and as many pops.
     parked_max: int = 100_000
 
     #: Held pulls are looked at this often, without their filter.
@@ -80,7 +70,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: How long a client may take to answer what the broker relays.
     relay_timeout_ms: int = 5 * _SECOND
 
-    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+    delay_levels_ms: tuple[int, ...] = DEFAULT_DELAY_LEVELS_MS
     timer_max_ms: int = 72 * _HOUR
     #: Timers are rounded down to this.
     timer_precision_ms: int = _SECOND

@@ -10,6 +10,7 @@ import msgspec
 from gimbalmq.broker.documents import Documents
 from gimbalmq.broker.effects import RefusalError
 from gimbalmq.broker.settings import BrokerSettings
+from gimbalmq.core.delays import SCHEDULE_TOPIC
 from gimbalmq.wire.bodies import (
     DataVersion,
     TopicConfig,
@@ -24,12 +25,10 @@ __all__ = [
     "CHECKED_OUT_TOPIC",
     "HALF_TOPIC",
     "OP_TOPIC",
-    "SCHEDULE_TOPIC",
     "TIMER_TOPIC",
     "TopicTable",
 ]
 
-SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

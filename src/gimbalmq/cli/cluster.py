@@ -1,4 +1,7 @@
-"""`gimbalmq cluster`: RocketMQ on this machine, until Ctrl-C."""
+"""`gimbalmq cluster`: RocketMQ on this machine, until Ctrl-C.
+
+Knows no engine: `testing.engines` lists them.
+"""
 
 from __future__ import annotations
 
@@ -7,65 +10,32 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 import click
-import msgspec
 
+from gimbalmq.broker.store import FlushPolicy
 from gimbalmq.cli.output import json_option, notice, print_json, print_table
+from gimbalmq.cli.serving import (
+    accounts_in,
+    listening_options,
+    security_options,
+    store_options,
+    tls_context,
+)
+from gimbalmq.testing.engines import (
+    DEFAULT_ENGINE,
+    ENGINES,
+    Cluster,
+    ClusterOptions,
+    EmbeddedOptions,
+)
 
 __all__ = ["cluster"]
 
 _WATCH_INTERVAL_S = 0.5
-
-
-class _Options(msgspec.Struct, frozen=True):
-    """What the user asked for, whatever the engine."""
-
-    version: str | None
-    brokers: int
-    data: Path | None
-    nameserver_port: int
-
-
-class _Broker(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def address(self) -> str: ...
-
-
-class _Cluster(Protocol):
-    """What an engine starts."""
-
-    @property
-    def nameserver(self) -> str: ...
-    @property
-    def brokers(self) -> Sequence[_Broker]: ...
-    def start(self) -> object: ...
-    def stop(self) -> None: ...
-    def check(self) -> None: ...
-
-
-def _apache(options: _Options) -> _Cluster:
-    from gimbalmq.testing.apache import ApacheRocketMQ
-    from gimbalmq.testing.jars import VERSIONS
-
-    return ApacheRocketMQ(
-        options.version or VERSIONS[0],
-        options.brokers,
-        options.data,
-        nameserver_port=options.nameserver_port,
-    )
-
-
-#: Engines by name; the first is the default.
-_ENGINES: dict[str, Callable[[_Options], _Cluster]] = {
-    "apache": _apache,
-}
 
 
 class _StopRequestedError(BaseException):
@@ -80,14 +50,13 @@ def cluster() -> None:
 @cluster.command()
 @click.option(
     "--engine",
-    type=click.Choice(list(_ENGINES)),
-    default=next(iter(_ENGINES)),
+    type=click.Choice(list(ENGINES)),
+    default=DEFAULT_ENGINE,
     show_default=True,
-    help="What to run. apache: the real Apache RocketMQ, downloaded once; needs Java 17 or newer.",
+    help="What to run. embedded: in pure Python, for development and tests, starts at once. "
+    "apache: the real Apache RocketMQ, downloaded once; needs Java 17 or newer.",
 )
-@click.option(
-    "--version", help="Version of Apache RocketMQ. [default: the newest that is supported]"
-)
+@click.option("--version", help="Version of the engine. [default: the newest that is supported]")
 @click.option(
     "--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="How many brokers."
 )
@@ -103,6 +72,9 @@ def cluster() -> None:
     show_default=True,
     help="Port of the name server; 0: any free one.",
 )
+@listening_options
+@store_options
+@security_options
 @json_option
 def up(
     engine: str,
@@ -110,17 +82,38 @@ def up(
     brokers: int,
     data: Path | None,
     nameserver_port: int,
+    interface: str,
+    advertise: str | None,
+    flush: str | None,
+    acl: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     *,
+    faithful: bool,
     as_json: bool,
 ) -> None:
     """Start a cluster and keep it running until Ctrl-C (or SIGTERM).
 
     With --json the first line is {"event":"ready",...}; the cluster takes requests from then on.
+    Interface, flush policy, accounts, TLS and --faithful are for the embedded cluster.
     """
-    options = _Options(version, brokers, data, nameserver_port)
-    with _stopped_by_signals():
+    options = ClusterOptions(
+        version=version,
+        brokers=brokers,
+        data=data,
+        nameserver_port=nameserver_port,
+        embedded=EmbeddedOptions(
+            host=interface,
+            advertise=advertise,
+            flush=None if flush is None else FlushPolicy(flush),
+            faithful=faithful,
+            accounts=accounts_in(acl),
+            tls=tls_context(tls_cert, tls_key),
+        ),
+    )
+    with stopped_by_signals():
         # Made inside: a signal that comes while it starts must stop what was started.
-        running = _ENGINES[engine](options)
+        running = ENGINES[engine].make(options)
         try:
             if not as_json:
                 notice("starting RocketMQ, one moment ...")
@@ -133,7 +126,7 @@ def up(
             _stop(running, as_json=as_json)
 
 
-def _announce(running: _Cluster, *, as_json: bool) -> None:
+def _announce(running: Cluster, *, as_json: bool) -> None:
     brokers = [{"name": broker.name, "address": broker.address} for broker in running.brokers]
     if as_json:
         print_json(
@@ -152,14 +145,14 @@ def _announce(running: _Cluster, *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _stop(running: _Cluster, *, as_json: bool) -> None:
+def _stop(running: Cluster, *, as_json: bool) -> None:
     if not as_json:
         notice("stopping ...")
     running.stop()
 
 
 @contextlib.contextmanager
-def _stopped_by_signals() -> Iterator[None]:
+def stopped_by_signals() -> Iterator[None]:
     """Leave the block without an error when SIGINT or SIGTERM comes."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 

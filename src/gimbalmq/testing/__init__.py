@@ -17,6 +17,8 @@ from gimbalmq.testing.actors import (
     JavaSent,
 )
 from gimbalmq.testing.apache import ApacheBroker, ApacheRocketMQ
+from gimbalmq.testing.guarded import ServerTls
+from gimbalmq.testing.mqadmin import mqadmin
 from gimbalmq.testing.peers import JavaPeer
 
 __all__ = [
@@ -29,4 +31,6 @@ __all__ = [
     "JavaPushConsumer",
     "JavaReceived",
     "JavaSent",
+    "ServerTls",
+    "mqadmin",
 ]

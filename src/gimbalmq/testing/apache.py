@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,19 +19,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from gimbalmq.errors import ConfigurationError, EngineError, StateError, TransportError
-from gimbalmq.testing import probe
+from gimbalmq.broker import probe
+from gimbalmq.broker.access import Account
+from gimbalmq.broker.plans import NAMESERVER, broker_names
+from gimbalmq.errors import ConfigurationError, EngineError, StateError
 from gimbalmq.testing.classes import class_path
+from gimbalmq.testing.guarded import (
+    ServerTls,
+    access_settings,
+    admin_credentials,
+    tls_flags,
+)
 from gimbalmq.testing.jars import VERSIONS, rocketmq_bundle
-from gimbalmq.testing.jvm import find_java
+from gimbalmq.testing.mqadmin import mqadmin
 from gimbalmq.testing.peers import JavaPeer
 from gimbalmq.testing.ports import free_port, require_free
-from gimbalmq.testing.processes import QUICK_START_FLAGS, JavaProcess
+from gimbalmq.testing.processes import JavaProcess
 from gimbalmq.testing.servers import ServerFactory
 
 __all__ = ["ApacheBroker", "ApacheRocketMQ"]
-
-NAMESERVER: Final = "nameserver"
 
 #: A broker also listens on its port - 2 (a second door for clients) and + 1 (replication).
 _BROKER_NEIGHBOURS: Final = (-2, 1)
@@ -71,7 +76,9 @@ class ApacheRocketMQ:
     `brokers` is their number (named `broker-a`, `broker-b`, ...) or their names. `data` is a folder
     that keeps the messages; without it they go with the cluster. `broker_config` and
     `nameserver_config` add RocketMQ's own settings or override ours. `nameserver_port` 0 means
-    any free port. `benchmark` gives brokers the memory and the compiler that measurements need.
+    any free port. `accounts` switches access control on (5.x: one administrator), `tls` gives the
+    servers a certificate of their own. `benchmark` gives brokers the memory and the compiler that
+    measurements need.
 
     The first use of a version downloads it; Java 17 or newer is needed (see `find_java`). Every
     process ends when this one does, however it ends.
@@ -90,18 +97,23 @@ class ApacheRocketMQ:
         nameserver_port: int = 0,
         broker_config: Mapping[str, str] | None = None,
         nameserver_config: Mapping[str, str] | None = None,
+        accounts: Iterable[Account] = (),
+        tls: ServerTls | None = None,
         benchmark: bool = False,
         start_timeout_s: float = 180.0,
         stop_timeout_s: float | None = None,
     ) -> None:
         rocketmq_bundle(version)
         self.version = version
-        self._names = _broker_names(brokers)
+        self._names = broker_names(brokers)
         self._data = None if data is None else Path(data).absolute()
         self._nameserver_port = nameserver_port
         self._broker_config = dict(broker_config or {})
         self._nameserver_config = dict(nameserver_config or {})
         self._benchmark = benchmark
+        self._accounts = tuple(accounts)
+        self._credentials = admin_credentials(self._accounts)
+        self._tls = tls
         self._start_timeout_s = start_timeout_s
         # Messages that nobody keeps need no long good-bye.
         default_stop_s = 1.0 if data is None else _CLEAN_STOP_S
@@ -241,6 +253,7 @@ class ApacheRocketMQ:
                 permission=permission,
                 order=order,
                 attributes=attributes or {},
+                credentials=self._credentials,
             )
         wanted = {broker.name: queues for broker in chosen}
         self._wait_until(
@@ -254,32 +267,8 @@ class ApacheRocketMQ:
 
         Takes about four seconds; `java_peer().admin()` answers many questions much faster.
         """
-        folder = self._started()
-        command = [
-            *(str(find_java().java), "-Xmx256m", *QUICK_START_FLAGS),
-            *(f"-Duser.home={folder}", f"-Drocketmq.namesrv.addr={self._address}"),
-            *("-cp", class_path(self.version)),
-            *("org.apache.rocketmq.tools.command.MQAdminStartup", *arguments),
-        ]
-        home = {"ROCKETMQ_HOME": str(folder / "home")}
-        try:
-            answer = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-                env=home,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise EngineError(f"mqadmin {arguments[0]} took more than {timeout_s:g} s") from error
-        lines = [line for line in answer.stdout.splitlines(keepends=True) if "|-" not in line]
-        if answer.returncode:
-            raise EngineError(
-                f"mqadmin {' '.join(arguments)} ended with code {answer.returncode}: {answer.stderr[-1000:]}"
-            )
-        return "".join(lines)
+        self._started()
+        return mqadmin(self._address, *arguments, version=self.version, timeout_s=timeout_s)
 
     def java_peer(self, **options: Any) -> JavaPeer:
         """Start a Java process for clients of this cluster; options as of `JavaPeer`.
@@ -308,7 +297,9 @@ class ApacheRocketMQ:
         return self._data
 
     def _lay_out(self, folder: Path, classes: str) -> None:
-        factory = ServerFactory(self.version, folder, classes)
+        factory = ServerFactory(self.version, folder, classes, tls_flags(self._tls))
+        access = access_settings(self.version, self._accounts, factory.home / "conf")
+        settings = access | self._broker_config
         taken = {self._nameserver_port}
         port = self._nameserver_port or free_port(avoid=taken)
         self._address = f"127.0.0.1:{port}"
@@ -316,9 +307,7 @@ class ApacheRocketMQ:
         brokers = []
         for name in self._names:
             port = free_port(also=_BROKER_NEIGHBOURS, avoid=taken)
-            process = factory.broker(
-                name, port, self._address, self._broker_config, benchmark=self._benchmark
-            )
+            process = factory.broker(name, port, self._address, settings, benchmark=self._benchmark)
             self._processes[name] = process
             brokers.append(ApacheBroker(name, f"127.0.0.1:{port}", process))
         self._brokers = tuple(brokers)
@@ -345,15 +334,7 @@ class ApacheRocketMQ:
         )
 
     def _wait_until(self, condition: Callable[[], bool], timeout_s: float, complaint: str) -> None:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            # A name server that was just started may not accept connections yet.
-            with contextlib.suppress(TransportError):
-                if condition():
-                    return
-            if time.monotonic() > deadline:
-                raise EngineError(f"{complaint} after {timeout_s:g} s (logs: {self._folder})")
-            time.sleep(0.05)
+        probe.wait_until(condition, timeout_s, lambda: f"{complaint} (logs: {self._folder})")
 
     def _chosen(self, names: Iterable[str] | None) -> list[ApacheBroker]:
         if names is None:
@@ -376,16 +357,3 @@ class ApacheRocketMQ:
         if self._folder is None:
             raise StateError("this cluster is not running: call start() or use it with 'with'")
         return self._folder
-
-
-def _broker_names(brokers: int | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(brokers, int):
-        if not 1 <= brokers <= 26:
-            raise ConfigurationError(f"brokers={brokers}: choose 1 to 26, or give their names")
-        return tuple(f"broker-{chr(ord('a') + number)}" for number in range(brokers))
-    names = tuple(brokers)
-    if not names or len(set(names)) != len(names) or NAMESERVER in names:
-        raise ConfigurationError(
-            f"brokers={names}: give at least one name, each once, and none called '{NAMESERVER}'"
-        )
-    return names

@@ -12,7 +12,7 @@ from typing import Final
 from gimbalmq.testing.jvm import find_java
 from gimbalmq.testing.processes import QUICK_START_FLAGS, JavaProcess
 
-__all__ = ["ServerFactory"]
+__all__ = ["ServerFactory", "lay_out_home"]
 
 CLUSTER_NAME: Final = "DefaultCluster"
 
@@ -45,20 +45,30 @@ _LOG_SETTINGS: Final = """\
 """
 
 
+def lay_out_home(folder: Path) -> Path:
+    """Make the folder that `ROCKETMQ_HOME` is to name, inside of `folder`."""
+    home = folder / "home"
+    conf = home / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    for name in _LOG_FILES:
+        (conf / f"logback_{name}.xml").write_text(_LOG_SETTINGS, encoding="utf-8")
+    return home
+
+
 class ServerFactory:
     """Makes the processes of one cluster in `folder`; starts none of them."""
 
-    def __init__(self, version: str, folder: Path, classes: str) -> None:
+    def __init__(
+        self, version: str, folder: Path, classes: str, flags: tuple[str, ...] = ()
+    ) -> None:
         self._version = version
         self._folder = folder
         self._classes = classes
+        #: JVM options of every server.
+        self._flags = flags
         self._java = str(find_java().java)
         #: What `ROCKETMQ_HOME` names.
-        self.home = folder / "home"
-        conf = self.home / "conf"
-        conf.mkdir(parents=True, exist_ok=True)
-        for name in _LOG_FILES:
-            (conf / f"logback_{name}.xml").write_text(_LOG_SETTINGS, encoding="utf-8")
+        self.home = lay_out_home(folder)
 
     def nameserver(self, port: int, extra: Mapping[str, str]) -> JavaProcess:
         """A name server; `extra` adds settings or overrides ours."""
@@ -99,7 +109,8 @@ class ServerFactory:
         lines = (f"{key}={value.replace(chr(92), chr(92) * 2)}" for key, value in settings.items())
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         command = [
-            *(self._java, *flags, *_MODULE_FLAGS, f"-Duser.home={folder}", "-cp", self._classes),
+            *(self._java, *flags, *self._flags, *_MODULE_FLAGS),
+            *(f"-Duser.home={folder}", "-cp", self._classes),
             *("gimbalmq.peer.Guard", main_class, "-c", str(file)),
         ]
         return JavaProcess(

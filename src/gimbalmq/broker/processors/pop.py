@@ -33,7 +33,6 @@ from gimbalmq.wire.subscription import SubscriptionData, parse_tags
 __all__ = ["PopProcessor"]
 
 _POLL_MS_MAX: Final = 5 * 60 * 1000
-_POLLS_MAX: Final = 100_000
 _SWEEP_MS: Final = 1_000
 #: Which retry topic a pop looks at first: one in five starts with it, as in Java.
 _RETRY_TURN: Final = 5
@@ -287,7 +286,7 @@ class PopProcessor:
         group = fields.text(request, "consumerGroup")
         if until_ms <= now_ms:
             return self._over(request, ResponseCode.POLLING_TIMEOUT, now_ms)
-        if sum(map(len, self._polls.values())) >= _POLLS_MAX:
+        if sum(map(len, self._polls.values())) >= self._state.settings.parked_max:
             return self._over(request, ResponseCode.POLLING_FULL, now_ms)
         queue_id = fields.number_or(request, "queueId")
         poll = _Poll(request, channel, group, topic, queue_id, until_ms)

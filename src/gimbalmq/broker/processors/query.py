@@ -11,6 +11,7 @@ from gimbalmq.broker.effects import Channel, RefusalError, Send
 from gimbalmq.broker.processors.schedule import Schedule, restored, with_property
 from gimbalmq.broker.state import BrokerState, Handler
 from gimbalmq.broker.store.api import StoredMessage
+from gimbalmq.core.delays import retry_level
 from gimbalmq.wire.bodies import GroupConfig
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
@@ -21,8 +22,6 @@ __all__ = ["QueryProcessor"]
 
 _FOUND_MAX: Final = 64
 _ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-#: The first retry waits as long as delay level 3.
-_FIRST_RETRY_LEVEL: Final = 3
 _DLQ_QUEUES: Final = 1
 
 
@@ -116,7 +115,7 @@ class QueryProcessor:
         else:
             topic = retry_topic(group.name)
             queue_id = self._state.chance.randrange(group.retry_queues)
-            delay = level or _FIRST_RETRY_LEVEL + failed.reconsume_times
+            delay = retry_level(failed.reconsume_times, level)
         known = failed.properties
         message = restored(failed)
         if "RETRY_TOPIC" not in known:

@@ -17,7 +17,9 @@ from gimbalmq.broker import fields
 from gimbalmq.broker.effects import Channel, RefusalError
 from gimbalmq.broker.state import BrokerState, Handler
 from gimbalmq.broker.store.api import Appended, StoredMessage
-from gimbalmq.broker.topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from gimbalmq.broker.topics import TIMER_TOPIC
+from gimbalmq.core import delays
+from gimbalmq.core.delays import SCHEDULE_TOPIC
 from gimbalmq.wire.bodies.shape import write_document
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
@@ -119,14 +121,14 @@ class Schedule:
 
     def _park_level(self, message: StoredMessage, level: int, now_ms: int) -> tuple[Appended, str]:
         stored = self._state.append(_parked(message, SCHEDULE_TOPIC, level - 1), now_ms)
-        due_ms = stored.store_timestamp_ms + self._levels[level - 1]
-        self._heads[level - 1] = min(self._heads[level - 1], due_ms)
-        return stored, self._handle(message, due_ms)
+        due = delays.due_ms(level, stored.store_timestamp_ms, self._levels)
+        self._heads[level - 1] = min(self._heads[level - 1], due)
+        return stored, self._handle(message, due)
 
     def _head_due(self, level: int) -> int:
         head = self._state.message_in(SCHEDULE_TOPIC, level - 1, self._offsets[level])
         if head is not None:
-            return head.store_timestamp_ms + self._levels[level - 1]
+            return delays.due_ms(level, head.store_timestamp_ms, self._levels)
         minimum, maximum = self._state.store.bounds(SCHEDULE_TOPIC, level - 1)
         if self._offsets[level] < minimum < maximum:
             # Retention has taken what was to be delivered: go on with what is left.

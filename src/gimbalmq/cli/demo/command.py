@@ -10,13 +10,16 @@ from types import FrameType
 
 import click
 
-from gimbalmq.cli.demo.engines import ENGINES, default_engine
 from gimbalmq.cli.demo.screen import Screen
 from gimbalmq.cli.demo.stage import BROKERS, QUEUES_PER_BROKER, TOPIC, Plan, Stage
 from gimbalmq.cli.demo.story import STEPS, Story
 from gimbalmq.cli.demo.summary import Summary
 from gimbalmq.cli.demo.tables import figures_table
 from gimbalmq.cli.output import json_option, print_json
+from gimbalmq.errors import EngineError
+from gimbalmq.testing.engines import DEFAULT_ENGINE, ENGINES
+from gimbalmq.testing.jars import VERSIONS
+from gimbalmq.testing.jvm import find_java
 
 __all__ = ["demo"]
 
@@ -27,25 +30,34 @@ _FINDING = 1
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
-    default=default_engine(),
+    default=DEFAULT_ENGINE,
     show_default=True,
-    help="What to run it on. apache: the real Apache RocketMQ, downloaded once; needs Java 17 or newer.",
+    help="What to run it on. embedded: in pure Python. apache: the real Apache RocketMQ, "
+    "downloaded once; needs Java 17 or newer.",
 )
 @click.option("--version", help="Version of the engine. [default: the newest that is supported]")
 @click.option("--keep", is_flag=True, help="Leave it running at the end, until Ctrl-C.")
+@click.option("--no-java", is_flag=True, help="Leave out the Java member.")
 @click.option("--no-spark", is_flag=True, help="Leave out the count with Spark.")
 @json_option
-def demo(engine: str, version: str | None, *, keep: bool, no_spark: bool, as_json: bool) -> int:
+def demo(
+    engine: str,
+    version: str | None,
+    *,
+    keep: bool,
+    no_java: bool,
+    no_spark: bool,
+    as_json: bool,
+) -> int:
     """See a group of Python and Java members share queues, lose a member, and lose no message.
 
-    Takes about a minute on a small machine, after a first run that downloads RocketMQ. Everything
-    it starts runs on this machine and ends with it.
+    Takes about a minute on a small machine. The Java member joins where Java 17 or newer is found;
+    its RocketMQ client is downloaded once. Everything that is started runs on this machine and
+    ends with the demo.
 
     With --json the summary is printed to stdout and everything else to stderr. Exit code 1 when
     a check fails.
     """
-    from gimbalmq.testing.jars import VERSIONS
-
     began_at = time.monotonic()
     chosen = ENGINES[engine]
     plan = Plan(
@@ -53,12 +65,13 @@ def demo(engine: str, version: str | None, *, keep: bool, no_spark: bool, as_jso
         engine=chosen,
         version=version or chosen.versions()[0],
         java_version=version if version in VERSIONS else VERSIONS[0],
+        no_java="left out (--no-java)" if no_java else _java_missing(),
         spark=not no_spark,
     )
     screen = Screen(STEPS, aside=as_json)
     with _interrupted_once(), contextlib.ExitStack() as things:
         screen.step(
-            f"{chosen.title} {plan.version} with {BROKERS} brokers; topic {TOPIC} with "
+            f"{_capital(chosen.title)} {plan.version} with {BROKERS} brokers; topic {TOPIC} with "
             f"{QUEUES_PER_BROKER} queues on each"
         )
         with screen.waiting("starting"):
@@ -70,6 +83,18 @@ def demo(engine: str, version: str | None, *, keep: bool, no_spark: bool, as_jso
         if keep:
             _keep(story, screen, summary)
     return 0 if summary.passed else _FINDING
+
+
+def _capital(title: str) -> str:
+    return title[:1].upper() + title[1:]
+
+
+def _java_missing() -> str | None:
+    try:
+        find_java()
+    except EngineError as error:
+        return str(error)
+    return None
 
 
 def _close(summary: Summary, screen: Screen, *, as_json: bool) -> None:

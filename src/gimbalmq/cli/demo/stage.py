@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from gimbalmq.cli.demo.board import Board
-from gimbalmq.cli.demo.engines import Cluster, Engine
 from gimbalmq.cli.demo.members import JavaMember, PythonMember
 from gimbalmq.cli.demo.traffic import OrderStream, Progress
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.testing.engines import Cluster, ClusterOptions, Engine
 
 __all__ = ["BROKERS", "GROUP", "PYTHON_MEMBERS", "QUEUES_PER_BROKER", "TOPIC", "Plan", "Stage"]
 
@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True):
     engine: Engine
     version: str
     java_version: str
+    #: Why there is no Java member; None when there is one.
+    no_java: str | None = None
     spark: bool = True
 
 
@@ -65,13 +67,17 @@ class Stage:
         self.progress = Progress(
             self.board, brokers=cluster.brokers, queues=self.queues, group=GROUP
         )
-        self.java = JavaMember(
-            JAVA_MEMBER,
-            nameserver=cluster.nameserver,
-            version=plan.java_version,
-            group=GROUP,
-            topic=TOPIC,
-            board=self.board,
+        self.java = (
+            JavaMember(
+                JAVA_MEMBER,
+                nameserver=cluster.nameserver,
+                version=plan.java_version,
+                group=GROUP,
+                topic=TOPIC,
+                board=self.board,
+            )
+            if plan.no_java is None
+            else None
         )
         self.python = {
             name: PythonMember(
@@ -91,13 +97,15 @@ class Stage:
         """Start the cluster, make the topic; at the end stop all that runs by then."""
         with contextlib.ExitStack() as things:
             logs = Path(things.enter_context(tempfile.TemporaryDirectory(prefix="gimbalmq-demo-")))
-            cluster = plan.engine.make(plan.version, BROKERS)
+            options = ClusterOptions(version=plan.version, brokers=BROKERS, processes=True)
+            cluster = plan.engine.make(options)
             things.callback(cluster.stop)
             cluster.start()
             cluster.create_topic(TOPIC, queues=QUEUES_PER_BROKER)
             stage = cls(cluster, plan, logs)
             things.callback(stage.progress.stop)
-            things.callback(stage.java.stop)
+            if stage.java is not None:
+                things.callback(stage.java.stop)
             for member in stage.python.values():
                 things.callback(member.stop)
             things.callback(stage.orders.stop)
@@ -118,6 +126,7 @@ class Stage:
         self.cluster.check()
         self.orders.check()
         self.progress.check()
-        self.java.check()
+        if self.java is not None:
+            self.java.check()
         for member in self.python.values():
             member.check()

@@ -92,17 +92,22 @@ class Story:
             f"A producer sends {stage.orders.rate_per_s:g} orders a second, round robin over "
             f"{len(stage.queues)} queues"
         )
-        # The JVM of the Java member takes seconds; they are used for what comes first.
-        stage.java.prepare()
+        if stage.java is not None:
+            # Its JVM takes seconds; they are used for what comes first.
+            stage.java.prepare()
         stage.progress.start()
         stage.orders.start()
 
     def _let_join(self) -> None:
+        java = self._stage.java
+        also = " and a Java member" if java is not None else ""
         self._screen.step(
-            f"{len(PYTHON_MEMBERS)} Python members and a Java member join group {GROUP} ({STRATEGY})"
+            f"{len(PYTHON_MEMBERS)} Python members{also} join group {GROUP} ({STRATEGY})"
         )
-        members: list[PythonMember | JavaMember] = [*self._stage.python.values(), self._stage.java]
-        for member in members:
+        if self._plan.no_java is not None:
+            self._screen.say(f"no Java member: {self._plan.no_java}", style="yellow")
+        members: list[PythonMember | JavaMember] = [*self._stage.python.values()]
+        for member in members if java is None else [*members, java]:
             member.start()
             self._settle(member.name)
 

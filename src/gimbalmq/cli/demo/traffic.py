@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from gimbalmq.cli.demo.board import Board, Offsets
-from gimbalmq.cli.demo.engines import Broker
 from gimbalmq.client.producer import Producer
 from gimbalmq.errors import GimbalError, SendError
 from gimbalmq.flows.group import list_members
@@ -18,6 +17,7 @@ from gimbalmq.flows.offset import max_offset, stored_offset
 from gimbalmq.model.message import Message
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
+from gimbalmq.testing.engines import Broker
 
 __all__ = ["OrderStream", "Progress"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from gimbalmq.broker.probe import ask, create_topic, lists_brokers, write_queues
 from gimbalmq.errors import BrokerError, TransportError
-from gimbalmq.testing.probe import ask, create_topic, lists_brokers, write_queues
 from gimbalmq.wire.command import Command, encode_command, response_to
 from gimbalmq.wire.connection import Connection
 

@@ -1,20 +1,28 @@
-"""Asks a RocketMQ server one question over a fresh connection: enough to see that it is ready."""
+"""Asks a server one question over a fresh connection: enough to start a cluster and see it ready.
+
+The same for RocketMQ's own servers and for ours. Knows no client: whatever those do wrong must not
+keep a cluster from starting.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import socket
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from gimbalmq.errors import BrokerError, TransportError
+from gimbalmq.errors import BrokerError, EngineError, TransportError
+from gimbalmq.wire.acl import Credentials, sign
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command, encode_command
 from gimbalmq.wire.connection import Connection
 
-__all__ = ["ask", "create_topic", "lists_brokers", "write_queues"]
+__all__ = ["ask", "create_topic", "lists_brokers", "wait_until", "write_queues"]
 
 _CHUNK = 65536
+_POLL_S = 0.02
 
 
 class _QueueData(msgspec.Struct, frozen=True):
@@ -27,14 +35,20 @@ class _Route(msgspec.Struct, frozen=True):
 
 
 def ask(
-    address: str, code: int, fields: Mapping[str, str] | None = None, *, timeout_s: float = 5.0
+    address: str,
+    code: int,
+    fields: Mapping[str, str] | None = None,
+    *,
+    credentials: Credentials | None = None,
+    timeout_s: float = 5.0,
 ) -> Command:
-    """Send one request and return its answer, whatever its code.
+    """Send one request, signed when there are credentials, and return its answer, whatever its code.
 
     Raises TransportError when the server cannot be reached or does not answer in time.
     """
     host, _, port = address.rpartition(":")
-    frame = encode_command(Command(code, dict(fields or {}), opaque=1))
+    request = Command(code, dict(fields or {}), opaque=1)
+    frame = encode_command(request if credentials is None else sign(request, credentials))
     incoming = Connection()
     try:
         with socket.create_connection((host, int(port)), timeout=timeout_s) as connection:
@@ -73,6 +87,7 @@ def create_topic(
     permission: int,
     order: bool,
     attributes: Mapping[str, str],
+    credentials: Credentials | None = None,
 ) -> None:
     """Make or change a topic on the broker at that address; BrokerError when it refuses."""
     fields = {
@@ -87,7 +102,13 @@ def create_topic(
     }
     if attributes:
         fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
-    answer = ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields, timeout_s=15.0)
+    answer = ask(
+        broker,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        fields,
+        credentials=credentials,
+        timeout_s=15.0,
+    )
     if answer.code:
         raise BrokerError(
             f"broker {broker} refused to make topic '{topic}': code {answer.code}, {answer.remark}",
@@ -95,3 +116,26 @@ def create_topic(
             address=broker,
             remark=answer.remark or "",
         )
+
+
+def wait_until(
+    condition: Callable[[], bool],
+    timeout_s: float,
+    complaint: Callable[[], str],
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Ask again and again until it is so; servers that do not answer yet are asked again.
+
+    Raises:
+        EngineError: it did not become so in time; `check` raises its own when a server is gone.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with contextlib.suppress(TransportError):
+            if condition():
+                return
+        check()
+        if time.monotonic() > deadline:
+            raise EngineError(f"{complaint()} after {timeout_s:g} s")
+        time.sleep(_POLL_S)

@@ -1,0 +1,105 @@
+"""`gimbalmq broker`: one broker of the embedded cluster, in this process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from gimbalmq.broker.plans import BrokerPlan, Plan
+from gimbalmq.broker.settings import BrokerSettings
+from gimbalmq.broker.store import FlushPolicy, StoreOptions
+from gimbalmq.cli.output import json_option, nameserver_option, notice, print_json
+from gimbalmq.cli.serving import (
+    accounts_in,
+    kept_in,
+    listening_options,
+    run_server,
+    security_options,
+    store_options,
+    tls_context,
+)
+
+__all__ = ["broker"]
+
+
+@click.command()
+@nameserver_option
+@click.option("--name", default="broker-a", show_default=True, help="Name of the broker.")
+@click.option("--cluster", default="DefaultCluster", show_default=True, help="Name of its cluster.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=10911,
+    show_default=True,
+    help="Port to listen on; 0: any free one.",
+)
+@listening_options
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder that keeps the messages. [default: a temporary one, removed at the end]",
+)
+@store_options
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65535),
+    help="Answer Prometheus at http://127.0.0.1:PORT/metrics.",
+)
+@security_options
+@json_option
+def broker(
+    nameserver: str | None,
+    name: str,
+    cluster: str,
+    port: int,
+    interface: str,
+    advertise: str | None,
+    data: Path | None,
+    flush: str | None,
+    acl: Path | None,
+    metrics_port: int | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    *,
+    faithful: bool,
+    as_json: bool,
+) -> None:
+    """Run a broker until Ctrl-C (or SIGTERM). For development and tests: it has no replica.
+
+    It registers with every name server, also with one that starts later. With --json the first
+    line is {"event":"ready","name":...,"address":...,"nameserver":...,"pid":...}.
+    """
+    if not nameserver:
+        raise click.UsageError("give the name servers with --nameserver, or set NAMESRV_ADDR.")
+    tls, accounts = tls_context(tls_cert, tls_key), accounts_in(acl)
+    policy = FlushPolicy(flush or ("none" if data is None else "interval"))
+
+    def say(plan: Plan) -> None:
+        if as_json:
+            facts = {"name": name, "address": plan.address, "nameserver": nameserver}
+            print_json({"event": "ready", **facts, "pid": os.getpid()})
+        else:
+            notice(f"{name} serves at {plan.address}, known to {nameserver}; stop it with Ctrl-C")
+
+    with kept_in(data) as folder:
+        run_server(
+            lambda taken: BrokerPlan(
+                name=name,
+                host=interface,
+                port=taken,
+                folder=str(folder),
+                advertised=advertise or "",
+                nameservers=tuple(nameserver.split(";")),
+                settings=BrokerSettings(name=name, cluster=cluster, faithful=faithful),
+                store=StoreOptions(flush=policy),
+                accounts=accounts,
+                metrics_port=metrics_port,
+            ),
+            what=f"broker '{name}'",
+            interface=interface,
+            port=port,
+            tls=tls,
+            on_ready=say,
+        )
