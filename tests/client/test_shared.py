@@ -4,8 +4,14 @@ import pytest
 
 from client.small_cluster import SmallCluster
 from gimbalmq import Message, Producer
+from gimbalmq.client.access import Access
 from gimbalmq.client.shared import share
 from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.transport.nameservers import NameServerSource
+
+
+def at(address):
+    return Access(NameServerSource((address,)))
 
 
 @pytest.fixture
@@ -15,21 +21,21 @@ def cluster():
 
 
 def test_equal_client_ids_share_one_instance_and_the_last_user_ends_it(cluster):
-    one, two = (share("till", (cluster.address,), InstanceSettings()) for _ in "12")
+    one, two = (share("till", at(cluster.address), InstanceSettings()) for _ in "12")
     assert one is two
     one.release()
     assert two.run(lambda: "alive") == "alive"
     two.release()
-    three = share("till", (cluster.address,), InstanceSettings())
+    three = share("till", at(cluster.address), InstanceSettings())
     assert three is not one
     three.release()
 
 
 def test_another_client_id_or_cluster_has_an_instance_of_its_own(cluster):
     made = [
-        share("till", (cluster.address,), InstanceSettings()),
-        share("till-2", (cluster.address,), InstanceSettings()),
-        share("till", ("127.0.0.1:1",), InstanceSettings()),
+        share("till", at(cluster.address), InstanceSettings()),
+        share("till-2", at(cluster.address), InstanceSettings()),
+        share("till", at("127.0.0.1:1"), InstanceSettings()),
     ]
     assert len({id(one) for one in made}) == 3
     for one in made:
@@ -37,7 +43,7 @@ def test_another_client_id_or_cluster_has_an_instance_of_its_own(cluster):
 
 
 def test_an_error_on_the_engine_thread_is_raised_where_it_was_asked_for(cluster):
-    shared = share("till", (cluster.address,), InstanceSettings())
+    shared = share("till", at(cluster.address), InstanceSettings())
     with pytest.raises(ZeroDivisionError):
         shared.run(lambda: 1 // 0)
     shared.release()

@@ -6,48 +6,30 @@ background and nothing is remembered but open connections.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
-from gimbalmq.client.options import Start, positive
-from gimbalmq.client.options import start_from as read_start
-from gimbalmq.client.tailing import Tail
-from gimbalmq.errors import ConfigurationError, OffsetError
-from gimbalmq.flows.admin import create_topic, delete_topic, fetch_topic_stats, list_topics
-from gimbalmq.flows.admin_groups import (
-    GroupView,
-    Member,
-    fetch_assignments,
-    fetch_consume_stats,
-    list_groups,
-    view_group,
-)
-from gimbalmq.flows.admin_messages import find_by_id, find_by_key
-from gimbalmq.flows.admin_offsets import (
-    QueueOffsets,
-    ResetTo,
-    fetch_offsets,
-    reset_offsets,
-)
+from gimbalmq.client.access import AccessOptions
+from gimbalmq.client.admin_questions import AdminQuestions, ResetWish
+from gimbalmq.client.options import Start
+from gimbalmq.core.diagnosis import Diagnosis, Finding, Limits
+from gimbalmq.flows.admin_groups import GroupView, Member
+from gimbalmq.flows.admin_offsets import QueueOffsets
 from gimbalmq.flows.effects import Flow
-from gimbalmq.flows.route import NameServers, fetch_route
+from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
-from gimbalmq.transport.address import parse_nameservers
 from gimbalmq.wire.bodies import ConsumeStats, TopicStats
-from gimbalmq.wire.names import check_group
 from gimbalmq.wire.record import ReceivedMessage
-from gimbalmq.wire.subscription import parse_tags
 
-__all__ = ["Admin", "GroupView", "Member", "QueueOffsets"]
+__all__ = ["Admin", "Diagnosis", "Finding", "GroupView", "Member", "QueueOffsets"]
 
 _T = TypeVar("_T")
 
 
-class Admin:
+class Admin(AdminQuestions):
     """Looks at a cluster and changes it; a context manager, safe to use from several threads.
 
         with Admin("127.0.0.1:9876") as admin:
@@ -60,12 +42,19 @@ class Admin:
     Args:
         nameserver: `host:port`, several separated by `;`; None reads `NAMESRV_ADDR`.
         timeout_s: For each request to a server.
+        access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
+            reached; see `AccessOptions`. With a namespace, only what is in it is listed.
     """
 
-    def __init__(self, nameserver: str | None = None, *, timeout_s: float = 5.0) -> None:
-        self._timeout_s = positive("timeout_s", timeout_s)
-        self._nameservers = NameServers(parse_nameservers(nameserver))
-        self._pool = ConnectionPool()
+    def __init__(
+        self,
+        nameserver: str | None = None,
+        *,
+        timeout_s: float = 5.0,
+        **access: Unpack[AccessOptions],
+    ) -> None:
+        super().__init__(nameserver, timeout_s=timeout_s, **access)
+        self._pool = ConnectionPool(reach=self._access.reach)
 
     def close(self) -> None:
         """Close all connections; safe to call again."""
@@ -85,11 +74,15 @@ class Admin:
     def _run(self, flow: Flow[_T]) -> _T:
         return run_inline(flow, self._pool)
 
+    def run(self, question: Callable[[NameServers, float], Flow[_T]]) -> _T:
+        """Run a flow of one's own over these connections; it gets name servers and time limit."""
+        return self._run(self._question(question))
+
     # ---- topics ------------------------------------------------------------------------------
 
     def topics(self, *, internal: bool = False) -> tuple[str, ...]:
         """The topics, sorted; `internal` adds RocketMQ's own, retry and dead-letter topics."""
-        return self._run(list_topics(self._nameservers, self._timeout_s, internal=internal))
+        return self._run(self._topics(internal=internal))
 
     def create_topic(
         self,
@@ -110,17 +103,7 @@ class Admin:
                 with equal sharding keys never move to another queue; name servers have to be
                 configured for it (`orderMessageEnable`).
         """
-        return self._run(
-            create_topic(
-                self._nameservers,
-                topic,
-                queues=queues,
-                brokers=None if brokers is None else tuple(brokers),
-                perm=perm,
-                order=order,
-                timeout_s=self._timeout_s,
-            )
-        )
+        return self._run(self._create_topic(topic, queues, brokers, perm, order=order))
 
     def delete_topic(self, topic: str) -> None:
         """Remove a topic with all its messages, everywhere.
@@ -128,7 +111,7 @@ class Admin:
         Raises:
             TopicNotFoundError: there is no such topic.
         """
-        self._run(delete_topic(self._nameservers, topic, self._timeout_s))
+        self._run(self._delete_topic(topic))
 
     def route(self, topic: str) -> TopicRoute:
         """Where a topic lives: brokers, their addresses, and how many queues each has.
@@ -136,22 +119,24 @@ class Admin:
         Raises:
             TopicNotFoundError: there is no such topic.
         """
-        return self._run(fetch_route(self._nameservers, topic, self._timeout_s))
+        return self._run(self._route(topic))
 
     def topic_stats(self, topic: str) -> TopicStats:
         """What each queue of a topic holds, and when it last got a message."""
-        return self._run(fetch_topic_stats(self.route(topic), self._timeout_s))
+        return self._run(self._topic_stats(topic))
 
     # ---- groups ------------------------------------------------------------------------------
 
     def groups(self, *, internal: bool = False) -> tuple[str, ...]:
         """The consumer groups that brokers know, sorted; `internal` adds RocketMQ's own."""
-        return self._run(list_groups(self._nameservers, self._timeout_s, internal=internal))
+        return self._run(self._groups(internal=internal))
 
     def group(self, group: str) -> GroupView:
-        """What every broker says about a group: members, subscriptions, kind."""
-        check_group(group)
-        return self._run(view_group(self._nameservers, group, self._timeout_s))
+        """What every broker says about a group: members, subscriptions, kind.
+
+        Subscriptions are shown as brokers know them, with their namespace.
+        """
+        return self._run(self._group(group))
 
     def members(self, group: str) -> tuple[Member, ...]:
         """Who is in a group now, by client id, from all brokers; empty when nobody is.
@@ -169,18 +154,37 @@ class Admin:
         Raises:
             BrokerError, TransportError: a member did not answer.
         """
-        check_group(group)
-        return self._run(fetch_assignments(self._nameservers, group, self._timeout_s))
+        return self._run(self._assignments(group))
+
+    def diagnose(
+        self,
+        group: str,
+        *,
+        interval_s: float = 6.0,
+        probe_locks: bool = True,
+        limits: Limits | None = None,
+    ) -> Diagnosis:
+        """Look for faults of a group: in two looks, by asking every broker and every member.
+
+        Brokers and members that do not answer are findings, not errors.
+
+        Args:
+            group: The group.
+            interval_s: Time between the looks. Offsets that do not move in it are called stuck;
+                members commit every 5 s.
+            probe_locks: In ordered groups, try the locks that no member holds, and give them
+                back at once: it is the only way to see a lock that a dead member has left.
+            limits: From where on something counts as a fault.
+        """
+        flow = self._diagnose(group, interval_s=interval_s, probe_locks=probe_locks, limits=limits)
+        return self._run(flow)
 
     def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
         """How far a group is in the queues it knows, as brokers keep statistics of it.
 
         They show 0 where nothing is committed; `offsets` tells the two apart.
         """
-        check_group(group)
-        return self._run(
-            fetch_consume_stats(self._nameservers, group, self._timeout_s, topic=topic)
-        )
+        return self._run(self._consume_stats(group, topic))
 
     def offsets(self, group: str, topic: str) -> dict[MessageQueue, QueueOffsets]:
         """What each queue of a topic stores, and how far the group has read it.
@@ -188,14 +192,15 @@ class Admin:
         Raises:
             TopicNotFoundError: there is no such topic.
         """
-        check_group(group)
-        return self._run(fetch_offsets(self._nameservers, group, topic, self._timeout_s))
+        return self._run(self._offsets(group, topic))
 
     def reset(
         self,
         group: str,
         topic: str,
-        to: datetime | Literal["earliest", "latest"] | Mapping[MessageQueue, int],
+        to: ResetWish,
+        *,
+        dry_run: bool = False,
     ) -> dict[MessageQueue, int]:
         """Move a group to other messages of a topic; returns where each queue now stands.
 
@@ -208,15 +213,13 @@ class Admin:
             topic: The topic; the group stays where it is in others.
             to: The first message stored at or after an aware datetime, the beginning, the end,
                 or the next offset of each queue that is to move.
+            dry_run: Only say where each queue would stand.
 
         Raises:
             OffsetError: a wanted offset is not stored.
             StateError: members run that cannot be moved so; stop them first.
         """
-        check_group(group)
-        return self._run(
-            reset_offsets(self._nameservers, group, topic, _reset_to(to), self._timeout_s)
-        )
+        return self._run(self._reset(group, topic, to, dry_run=dry_run))
 
     # ---- messages ----------------------------------------------------------------------------
 
@@ -232,17 +235,11 @@ class Admin:
         Raises:
             OffsetError: there is no such message, or no longer.
         """
-        if isinstance(which, str):
-            return self._run(find_by_id(self._nameservers, which, self._timeout_s, topic=topic))
-        where, key = which
-        found = self.messages(where, key)
-        if not found:
-            raise OffsetError(f"topic '{where}' has no message with key '{key}'")
-        return found[-1]
+        return self._run(self._message(which, topic))
 
     def messages(self, topic: str, key: str) -> tuple[ReceivedMessage, ...]:
         """The messages of a topic that have a key, the oldest first, at most 32 per broker."""
-        return self._run(find_by_key(self._nameservers, topic, key, self._timeout_s))
+        return self._run(self._messages(topic, key))
 
     def tail(
         self,
@@ -264,23 +261,8 @@ class Admin:
             follow: Wait for more for ever; False ends with the last message stored by now.
             poll_interval_s: How long to wait when no queue has anything new.
         """
-        start = read_start(start_from)
-        positive("poll_interval_s", poll_interval_s)
-        subscription = parse_tags(topic, tags, 0)
-        tail = Tail(self._pool, lambda: self.route(topic), subscription, start)
-        return tail.for_ever(poll_interval_s) if follow else tail.stored()
-
-
-def _reset_to(to: object) -> ResetTo:
-    if to == "earliest":
-        return "earliest"
-    if to == "latest":
-        return "latest"
-    if isinstance(to, datetime) and to.tzinfo is not None:
-        return int(to.timestamp() * 1000)
-    if isinstance(to, Mapping):
-        return to
-    raise ConfigurationError(
-        f"cannot reset to {to!r}: give 'earliest', 'latest', a datetime with a time zone, or the "
-        "next offset by queue"
-    )
+        tail = self._tail(topic, tags, start_from, poll_interval_s)
+        self._run(tail.open())
+        if follow:
+            return map(self._shown, tail.for_ever(self._run, poll_interval_s))
+        return map(self._shown, tail.stored(self._run))

@@ -10,21 +10,20 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gimbalmq.client.futures import SendFuture
-from gimbalmq.client.shared import SharedInstance
-from gimbalmq.errors import ConfigurationError, GimbalError
+from gimbalmq.client.futures import Underway
+from gimbalmq.client.shared import InstanceHolder
+from gimbalmq.errors import ConfigurationError, GimbalError, StateError
 from gimbalmq.flows.batch import entry_bytes
 from gimbalmq.model.message import Message, SendResult
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.batch import BatchEntry
 from gimbalmq.wire.names import RETRY_PREFIX
 
-__all__ = ["Accumulator", "BatchKey", "Batching", "Gathered"]
+__all__ = ["Accumulator", "BatchKey", "Batching", "Gathered", "Waiting"]
 
 
 class Batching(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,35 +51,53 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True):
 BatchKey: TypeAlias = tuple[str, MessageQueue | None, str | None]
 
 
+class Waiting(Protocol):
+    """The future of one message, of whichever kind."""
+
+    def done(self) -> bool:
+        """Whether it has ended: nobody waits for a cancelled one."""
+
+    def set_result(self, result: Any, /) -> None:
+        """The message is stored."""
+
+    def set_exception(self, exception: Any, /) -> None:
+        """The message was not stored."""
+
+
+_FutureT = TypeVar("_FutureT", bound=Waiting)
+
+
 class Gathered(msgspec.Struct):
     """Messages that will leave together."""
 
     key: BatchKey
     message_ids: list[str] = []
     entries: list[BatchEntry] = []
-    futures: list[SendFuture] = []
+    futures: list[Any] = []
     size: int = 0
 
 
 #: Sends what has gathered, without waiting.
-SendGathered: TypeAlias = Callable[[Gathered], SendFuture]
+SendGathered: TypeAlias = Callable[[Gathered], Underway]
 
 
-class Accumulator:
-    """What is gathering in one running producer."""
+class Accumulator(Generic[_FutureT]):
+    """What is gathering in one running producer; `future` makes the future of one message."""
 
     def __init__(
         self,
-        shared: SharedInstance,
+        shared: InstanceHolder,
         batching: Batching,
         send: SendGathered,
         *,
+        future: Callable[[], _FutureT],
         body_bytes_until: int,
     ) -> None:
         self._shared = shared
         self._batching = batching
         self._body_bytes_until = min(body_bytes_until, batching.hold_bytes)
         self._send = send
+        self._future = future
         self._lock = threading.Lock()
         self._gathering: dict[BatchKey, Gathered] = {}
         self._held_bytes = 0
@@ -95,9 +112,9 @@ class Accumulator:
             and self._held_bytes + len(message.body) <= self._batching.total_bytes
         )
 
-    def add(self, key: BatchKey, message_id: str, entry: BatchEntry) -> SendFuture:
+    def add(self, key: BatchKey, message_id: str, entry: BatchEntry) -> _FutureT:
         """Let a message gather; the future has its own result."""
-        future = SendFuture()
+        future = self._future()
         size = entry_bytes(entry)
         with self._lock:
             gathered = self._gathering.get(key)
@@ -146,21 +163,29 @@ class Accumulator:
         try:
             whole = self._send(gathered)
         except GimbalError as error:
-            for future in gathered.futures:
-                future.set_exception(error)
+            _fail(gathered, error)
         else:
             whole.add_done_callback(functools.partial(_hand_out, gathered))
 
 
-def _hand_out(gathered: Gathered, whole: Future[SendResult]) -> None:
+def _hand_out(gathered: Gathered, whole: Any) -> None:
+    if whole.cancelled():
+        _fail(gathered, StateError("the producer was stopped before the batch was stored"))
+        return
     error = whole.exception()
     if error is not None:
-        for future in gathered.futures:
-            future.set_exception(error)
+        _fail(gathered, error)
         return
     shares = _shares(whole.result(), gathered.message_ids)
     for future, result in zip(gathered.futures, shares, strict=True):
-        future.set_result(result)
+        if not future.done():
+            future.set_result(result)
+
+
+def _fail(gathered: Gathered, error: BaseException) -> None:
+    for future in gathered.futures:
+        if not future.done():
+            future.set_exception(error)
 
 
 def _shares(whole: SendResult, message_ids: Sequence[str]) -> list[SendResult]:

@@ -14,17 +14,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gimbalmq.model.message import SendResult
 
-__all__ = ["SendFuture"]
+__all__ = ["SendFuture", "Underway"]
 
 _PENDING: Final = "PENDING"
 _FINISHED: Final = "FINISHED"
 
 #: Held for a few instructions only, so one is enough for all futures.
 _making_or_ending: Final = threading.Lock()
+
+
+class Underway(Protocol):
+    """A send under way, of this kind or of asyncio's: who sent it is told when it has ended."""
+
+    def add_done_callback(self, fn: Callable[[Any], object], /) -> None:
+        """Call back with the finished future."""
 
 
 class SendFuture(Future[SendResult]):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Literal, Self
+from typing import Generic, Literal, Self, TypeVar, Unpack
 
-from gimbalmq.client.membership import Membership, RebalanceCallback
-from gimbalmq.client.options import Start, between, positive, subscription
+from gimbalmq.client.access import Access, AccessOptions, client_access
+from gimbalmq.client.membership import MemberLife, Membership, RebalanceCallback
+from gimbalmq.client.options import Start, between, check_options, positive, subscription
 from gimbalmq.client.options import start_from as read_start
 from gimbalmq.client.shared import SharedInstance, wire_client_id
 from gimbalmq.core.allocation import Strategy, strategy_named
@@ -17,44 +18,24 @@ from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.flow_control import FlowLimits
 from gimbalmq.errors import ConfigurationError, OffsetError, StateError
+from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.offset import max_offset, min_offset, offset_at, store_offset, stored_offset
 from gimbalmq.flows.route import fetch_route
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
-from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
 from gimbalmq.runtime.polling import PollQueue
-from gimbalmq.transport.address import parse_nameservers
 from gimbalmq.wire.names import check_group, check_topic
 from gimbalmq.wire.record import ReceivedMessage
 
-__all__ = ["LitePullConsumer"]
+__all__ = ["LitePullConsumer", "LitePullReader"]
+
+_LifeT = TypeVar("_LifeT", bound=MemberLife)
 
 
-class LitePullConsumer:
-    """Reads messages when asked to, while pulling ahead in the background.
-
-    Either `subscribe`, to share a topic with the group's other members, or `assign` queues by
-    hand; not both. What a poll returned counts as consumed when the next poll is made, or on
-    `commit`; so after a crash the last messages come again, and none is lost.
-
-        with LitePullConsumer("reports", nameserver="127.0.0.1:9876") as consumer:
-            consumer.subscribe("orders")
-            for message in consumer.poll(timeout_s=5.0):
-                print(message.queue, message.queue_offset)
-
-    Args:
-        group: The consumer group.
-        nameserver: `host:port`, several separated by `;`; None reads `NAMESRV_ADDR`.
-        allocation: How the group shares its queues; every member needs the same.
-        start_from: Where to start in a queue that the group has not read yet.
-        client_id: A name for this member, unique in the group; None makes one.
-        auto_commit: False leaves committing to `commit()`.
-        rebalance_interval_s, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
-        auto_commit_interval_s: How often offsets are stored.
-        pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
-        consume_max_span: As in Java.
-    """
+class LitePullReader(Generic[_LifeT]):
+    """A polling consumer without the waiting: options, what to read, and the flows that ask."""
 
     def __init__(
         self,
@@ -73,8 +54,13 @@ class LitePullConsumer:
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue: int = 100,
         consume_max_span: int = 2000,
+        **access: Unpack[AccessOptions],
     ) -> None:
+        check_options(access, AccessOptions.__annotations__)
+        reached = client_access(nameserver, access)
+        self._names = reached.namespace
         self.group = check_group(group)
+        self._wire_group = check_group(self._names.wire(group))
         self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
         self.client_id = wire_client_id(client_id, self._strategy.name)
         self._start = read_start(start_from)
@@ -90,11 +76,10 @@ class LitePullConsumer:
             consume_type="CONSUME_ACTIVELY",
             pull_batch_size=between("pull_batch_size", pull_batch_size, 1, 1024),
             broker_suspend_max_time_s=20.0,
+            namespace=self._names.name,
         )
-        self._membership = Membership(
-            self.group,
-            self.client_id,
-            parse_nameservers(nameserver),
+        self._membership = self._new_membership(
+            reached,
             InstanceSettings(
                 poll_name_server_interval_s=positive(
                     "poll_name_server_interval_s", poll_name_server_interval_s
@@ -107,41 +92,43 @@ class LitePullConsumer:
         self._mode: Literal["", "subscribe", "assign"] = ""
         self._expressions: dict[str, tuple[str, str | None]] = {}
         self._assigned: frozenset[MessageQueue] = frozenset()
-        self._polls: PollQueue | None = None
         self._started = False
+
+    def _new_membership(self, access: Access, settings: InstanceSettings) -> _LifeT:
+        raise NotImplementedError
 
     # ---- what to read ------------------------------------------------------------------------
 
-    def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
-        """Share a topic with the other members of the group."""
+    def _note_topic(self, topic: str, tags: str, sql: str | None) -> bool:
+        """Take a topic in; whether the consumer has to join its group now."""
         self._choose("subscribe")
-        check_topic(topic)
+        topic = check_topic(self._names.wire(topic))
         subscription(topic, tags, sql, 0)
         self._expressions[topic] = tags, sql
         if self._membership.state == "running":
             self._membership.ask(
                 lambda host: host.subscribe(subscription(topic, tags, sql, host.now_ms()))
             )
-        elif self._started:
-            self._start_now()
+            return False
+        return self._started
+
+    def _note_queues(self, queues: Iterable[MessageQueue]) -> bool:
+        """Take an assignment in; whether the consumer has to start now."""
+        self._choose("assign")
+        self._assigned = frozenset(map(self._names.wire_queue, queues))
+        if self._membership.state == "running":
+            self._assign_now()
+            return False
+        for queue in self._assigned:
+            self._expressions.setdefault(queue.topic, ("*", None))
+        return self._started
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer."""
+        topic = self._names.wire(topic)
         self._expressions.pop(topic, None)
         if self._membership.state == "running":
             self._membership.ask(lambda host: host.unsubscribe(topic))
-
-    def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
-        self._choose("assign")
-        self._assigned = frozenset(queues)
-        for queue in self._assigned:
-            if self._membership.state != "running":
-                self._expressions.setdefault(queue.topic, ("*", None))
-        if self._membership.state == "running":
-            self._assign_now()
-        elif self._started:
-            self._start_now()
 
     def _choose(self, mode: Literal["subscribe", "assign"]) -> None:
         if self._mode not in {"", mode}:
@@ -168,6 +155,152 @@ class LitePullConsumer:
         self._membership.on_rebalance(callback)
         return callback
 
+    # ---- while running -----------------------------------------------------------------------
+
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that this consumer reads now."""
+        owned = self._membership.ask(lambda host: host.machine.assignment())
+        return frozenset(self._names.user_queues(owned))
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Stop pulling from some queues, or all."""
+        event = Paused(None if queues is None else frozenset(map(self._names.wire_queue, queues)))
+        self._membership.ask(lambda host: host.dispatch(event))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on pulling from some queues, or all."""
+        event = Resumed(None if queues is None else frozenset(map(self._names.wire_queue, queues)))
+        self._membership.ask(lambda host: host.dispatch(event))
+
+    def _check_poll(self, timeout_s: float) -> None:
+        if timeout_s < 0:
+            raise ConfigurationError(f"timeout_s is {timeout_s}: give 0 or more seconds")
+        if self._started and not self._mode:
+            raise StateError(f"consumer of group '{self.group}': subscribe or assign first")
+        _ = self._membership.instance  # says so when the consumer is not running
+
+    def _new_host(self, instance: ClientInstance, now_ms: int) -> ConsumerHost:
+        subscriptions = {
+            topic: subscription(topic, tags, sql, now_ms)
+            for topic, (tags, sql) in self._expressions.items()
+        }
+        settings = ConsumerSettings(
+            group=self._wire_group,
+            client_id=self.client_id,
+            rebalance_interval_s=self._rebalance_interval_s,
+            persist_consumer_offset_interval_s=self._commit_interval_s,
+            pull_idle_limit_s=None,
+            limits=self._limits,
+            manual=self._mode == "assign",
+        )
+        return ConsumerHost(
+            instance,
+            ConsumerMachine(settings, self._strategy, subscriptions),
+            subscriptions,
+            offsets=BrokerOffsets(instance, self._wire_group, self._start),
+            start=self._start,
+            pulls=self._pulls,
+            announced=self._membership.announce,
+            stopped=self._membership.ended,
+        )
+
+    # ---- questions, as flows -----------------------------------------------------------------
+
+    def _commit_flow(self) -> Flow[dict[MessageQueue, int]]:
+        offsets = self._membership.ask(_progress)
+        for queue, offset in offsets.items():
+            address = self._known_address(queue)
+            if address is not None:
+                yield from store_offset(address, self._wire_group, queue, offset)
+        return {self._names.user_queue(queue): offset for queue, offset in offsets.items()}
+
+    def _committed_flow(self, queue: MessageQueue) -> Flow[int | None]:
+        queue = self._names.wire_queue(queue)
+        address = yield from self._address(queue)
+        return (yield from stored_offset(address, self._wire_group, queue))
+
+    def _seek_flow(self, queue: MessageQueue, offset: int) -> Flow[None]:
+        queue = self._names.wire_queue(queue)
+        address = yield from self._address(queue)
+        lowest = yield from min_offset(address, queue)
+        highest = yield from max_offset(address, queue)
+        if not lowest <= offset <= highest:
+            raise OffsetError(
+                f"{queue.path} stores the offsets {lowest} to {highest}: {offset} is outside"
+            )
+        if self._names.user_queue(queue) not in self.assignment():
+            raise StateError(f"{queue.path} is not assigned to this consumer: seek only those")
+        self._membership.ask(lambda host: host.dispatch(SeekRequested(queue, offset)))
+
+    def _offset_at_flow(self, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
+        queue = self._names.wire_queue(queue)
+        address = yield from self._address(queue)
+        return (yield from offset_at(address, queue, timestamp_ms))
+
+    def _queues_flow(self, topic: str) -> Flow[tuple[MessageQueue, ...]]:
+        nameservers = self._membership.instance.nameservers
+        route = yield from fetch_route(nameservers, self._names.wire(topic))
+        return self._names.user_queues(sorted_queues(route.subscribe_queues()))
+
+    def _known_address(self, queue: MessageQueue) -> str | None:
+        instance = self._membership.instance
+        return self._membership.ask(lambda _host: instance.address_of(queue))
+
+    def _address(self, queue: MessageQueue) -> Flow[str]:
+        known = self._known_address(queue)
+        if known is None:
+            nameservers = self._membership.instance.nameservers
+            route = yield from fetch_route(nameservers, queue.topic)
+            brokers = route.broker(queue.broker)
+            known = None if brokers is None else brokers.any_address
+        if known is None:
+            raise OffsetError(f"broker '{queue.broker}' of {queue.path} is not in the route")
+        return known
+
+
+class LitePullConsumer(LitePullReader[Membership]):
+    """Reads messages when asked to, while pulling ahead in the background.
+
+    Either `subscribe`, to share a topic with the group's other members, or `assign` queues by
+    hand; not both. What a poll returned counts as consumed when the next poll is made, or on
+    `commit`; so after a crash the last messages come again, and none is lost.
+
+        with LitePullConsumer("reports", nameserver="127.0.0.1:9876") as consumer:
+            consumer.subscribe("orders")
+            for message in consumer.poll(timeout_s=5.0):
+                print(message.queue, message.queue_offset)
+
+    Args:
+        group: The consumer group.
+        nameserver: `host:port`, several separated by `;`; None reads `NAMESRV_ADDR`.
+        allocation: How the group shares its queues; every member needs the same.
+        start_from: Where to start in a queue that the group has not read yet.
+        client_id: A name for this member, unique in the group; None makes one.
+        auto_commit: False leaves committing to `commit()`.
+        rebalance_interval_s, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
+        auto_commit_interval_s: How often offsets are stored.
+        pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
+        consume_max_span: As in Java.
+        access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
+            reached; see `AccessOptions`.
+    """
+
+    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
+        self._polls: PollQueue | None = None
+        return Membership(self.group, self.client_id, access, settings)
+
+    # ---- what to read ------------------------------------------------------------------------
+
+    def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
+        """Share a topic with the other members of the group."""
+        if self._note_topic(topic, tags, sql):
+            self._start_now()
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
+        if self._note_queues(queues):
+            self._start_now()
+
     # ---- life --------------------------------------------------------------------------------
 
     def start(self) -> Self:
@@ -185,29 +318,7 @@ class LitePullConsumer:
             self._assign_now()
 
     def _build(self, shared: SharedInstance, now_ms: int) -> ConsumerHost:
-        subscriptions = {
-            topic: subscription(topic, tags, sql, now_ms)
-            for topic, (tags, sql) in self._expressions.items()
-        }
-        settings = ConsumerSettings(
-            group=self.group,
-            client_id=self.client_id,
-            rebalance_interval_s=self._rebalance_interval_s,
-            persist_consumer_offset_interval_s=self._commit_interval_s,
-            pull_idle_limit_s=None,
-            limits=self._limits,
-            manual=self._mode == "assign",
-        )
-        host = ConsumerHost(
-            shared.instance,
-            ConsumerMachine(settings, self._strategy, subscriptions),
-            subscriptions,
-            offsets=BrokerOffsets(shared.instance, self.group, self._start),
-            start=self._start,
-            pulls=self._pulls,
-            announced=self._membership.announce,
-            stopped=self._membership.ended,
-        )
+        host = self._new_host(shared.instance, now_ms)
 
         def finished(done: Consumed) -> None:
             with contextlib.suppress(StateError):
@@ -244,11 +355,7 @@ class LitePullConsumer:
 
         With `auto_commit`, everything that earlier polls returned counts as consumed from now on.
         """
-        if timeout_s < 0:
-            raise ConfigurationError(f"timeout_s is {timeout_s}: give 0 or more seconds")
-        if self._started and not self._mode:
-            raise StateError(f"consumer of group '{self.group}': subscribe or assign first")
-        _ = self._membership.shared  # says so when the consumer is not running
+        self._check_poll(timeout_s)
         assert self._polls is not None
         if self._auto_commit:
             self._polls.settle()
@@ -259,18 +366,11 @@ class LitePullConsumer:
         shared = self._membership.shared
         assert self._polls is not None
         self._polls.settle()
-        offsets = self._membership.ask(_progress)
-        for queue, offset in offsets.items():
-            address = shared.run(lambda queue=queue: shared.instance.address_of(queue))  # type: ignore[misc]
-            if address is not None:
-                shared.inline(store_offset(address, self.group, queue, offset))
-        return offsets
+        return shared.inline(self._commit_flow())
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset of a queue, or None."""
-        return self._membership.shared.inline(
-            stored_offset(self._address(queue), self.group, queue)
-        )
+        return self._membership.shared.inline(self._committed_flow(queue))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on reading an assigned queue at another offset.
@@ -278,51 +378,15 @@ class LitePullConsumer:
         Raises:
             OffsetError: the offset is outside of what the broker stores.
         """
-        shared, address = self._membership.shared, self._address(queue)
-        lowest = shared.inline(min_offset(address, queue))
-        highest = shared.inline(max_offset(address, queue))
-        if not lowest <= offset <= highest:
-            raise OffsetError(
-                f"{queue.path} stores the offsets {lowest} to {highest}: {offset} is outside"
-            )
-        if queue not in self.assignment():
-            raise StateError(f"{queue.path} is not assigned to this consumer: seek only those")
-        self._membership.ask(lambda host: host.dispatch(SeekRequested(queue, offset)))
+        self._membership.shared.inline(self._seek_flow(queue, offset))
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset stored at or after a time."""
-        return self._membership.shared.inline(offset_at(self._address(queue), queue, timestamp_ms))
+        return self._membership.shared.inline(self._offset_at_flow(queue, timestamp_ms))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic."""
-        shared = self._membership.shared
-        route = shared.inline(fetch_route(shared.instance.nameservers, topic))
-        return tuple(sorted_queues(route.subscribe_queues()))
-
-    def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that this consumer reads now."""
-        return self._membership.ask(lambda host: host.machine.assignment())
-
-    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Stop pulling from some queues, or all."""
-        event = Paused(None if queues is None else frozenset(queues))
-        self._membership.ask(lambda host: host.dispatch(event))
-
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on pulling from some queues, or all."""
-        event = Resumed(None if queues is None else frozenset(queues))
-        self._membership.ask(lambda host: host.dispatch(event))
-
-    def _address(self, queue: MessageQueue) -> str:
-        shared = self._membership.shared
-        known = shared.run(lambda: shared.instance.address_of(queue))
-        if known is None:
-            route = shared.inline(fetch_route(shared.instance.nameservers, queue.topic))
-            brokers = route.broker(queue.broker)
-            known = None if brokers is None else brokers.any_address
-        if known is None:
-            raise OffsetError(f"broker '{queue.broker}' of {queue.path} is not in the route")
-        return known
+        return self._membership.shared.inline(self._queues_flow(topic))
 
 
 def _progress(host: ConsumerHost) -> dict[MessageQueue, int]:

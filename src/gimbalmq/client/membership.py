@@ -12,14 +12,18 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, TypeVar
 
+import msgspec
+
+from gimbalmq.client.access import Access
 from gimbalmq.client.shared import SharedInstance, share
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.events import Started, StopRequested
 from gimbalmq.errors import GimbalError, StateError
 from gimbalmq.runtime.consumer_host import ConsumerHost
-from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+from gimbalmq.wire.names import Namespace
 
-__all__ = ["Membership", "RebalanceCallback"]
+__all__ = ["MemberLife", "Membership", "RebalanceCallback"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 _T = TypeVar("_T")
@@ -28,53 +32,98 @@ RebalanceCallback = Callable[[RebalanceReport], object]
 State = Literal["created", "running", "stopping", "stopped", "failed to start"]
 
 
-class Membership:
-    """One member of one group, from `start` to `stop`."""
+class MemberLife:
+    """What members of every kind have, on threads or on an event loop."""
 
     def __init__(
         self,
         group: str,
         client_id: str,
-        nameservers: tuple[str, ...],
+        access: Access,
         settings: InstanceSettings,
     ) -> None:
         self.group = group
         self.client_id = client_id
         self.state: State = "created"
-        self._nameservers = nameservers
+        self._access = access
         self._settings = settings
         self._callbacks: list[RebalanceCallback] = []
-        self._notifier: ThreadPoolExecutor | None = None
-        self._shared: SharedInstance | None = None
         self._host: ConsumerHost | None = None
-        self._ended = threading.Event()
 
     def on_rebalance(self, callback: RebalanceCallback) -> None:
-        """Call back after each change of this member's queues, on a thread of its own."""
-        self._callbacks.append(callback)
-
-    def announce(self, report: RebalanceReport) -> None:
-        """Tell the callbacks; called on the engine thread, which must not run user code."""
-        if self._callbacks:
-            if self._notifier is None:
-                self._notifier = ThreadPoolExecutor(1, f"gimbalmq-{self.group}-rebalance")
-            for callback in self._callbacks:
-                self._notifier.submit(_call_back, callback, report)
-
-    def ended(self) -> None:
-        """The machine has nothing left to do."""
-        self._ended.set()
+        """Call back after each change of this member's queues."""
+        names = self._access.namespace
+        if names.name is None:
+            self._callbacks.append(callback)
+        else:
+            self._callbacks.append(lambda report: callback(_as_user(report, names)))
 
     def check_new(self) -> None:
         """Refuse to start twice."""
         if self.state != "created":
             raise StateError(f"consumer of group '{self.group}' is {self.state}: make a new one")
 
+    def not_running(self) -> StateError:
+        """The error for a question to a member that does not run."""
+        return StateError(f"consumer of group '{self.group}' is {self.state}, not running")
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The instance, while running."""
+        raise NotImplementedError
+
+    def announce(self, report: RebalanceReport) -> None:
+        """Tell the callbacks of a change; called by the driver, which must not run user code."""
+        raise NotImplementedError
+
+    def notify(self, callback: Callable[[_T], object], news: _T) -> None:
+        """Tell one of the user's callbacks, away from the driver."""
+        raise NotImplementedError
+
+    def ended(self) -> None:
+        """The machine has nothing left to do."""
+        raise NotImplementedError
+
+    def ask(self, question: Callable[[ConsumerHost], _T]) -> _T:
+        """Put a question to the host, on the driver's side."""
+        raise NotImplementedError
+
+
+class Membership(MemberLife):
+    """One member of one group, from `start` to `stop`, on the engine thread."""
+
+    def __init__(
+        self,
+        group: str,
+        client_id: str,
+        access: Access,
+        settings: InstanceSettings,
+    ) -> None:
+        super().__init__(group, client_id, access, settings)
+        self._notifier: ThreadPoolExecutor | None = None
+        self._shared: SharedInstance | None = None
+        self._ended = threading.Event()
+
+    def announce(self, report: RebalanceReport) -> None:
+        """Tell the callbacks; called on the engine thread, which must not run user code."""
+        for callback in self._callbacks:
+            self.notify(callback, report)
+
+    def notify(self, callback: Callable[[_T], object], news: _T) -> None:
+        """Tell one of the user's callbacks, on a thread of its own; from the engine thread."""
+        if self._notifier is None:
+            self._notifier = ThreadPoolExecutor(1, f"gimbalmq-{self.group}-rebalance")
+        self._notifier.submit(_call_back, self.group, callback, news)
+
+    def ended(self) -> None:
+        """The machine has nothing left to do."""
+        self._ended.set()
+
     def start(self, build: Callable[[SharedInstance, int], ConsumerHost]) -> None:
         """Build the host on the instance (at a wall time in ms) and join the group."""
         self.check_new()
         self.state = "failed to start"
-        shared = share(self.client_id, self._nameservers, self._settings)
+        shared = share(self.client_id, self._access, self._settings)
         try:
             now_ms = shared.run(lambda: shared.instance.driver.now().wall_ms)
             host = build(shared, now_ms)
@@ -120,11 +169,22 @@ class Membership:
         self.state = "stopped"
 
     @property
+    def instance(self) -> ClientInstance:
+        """The instance, while running."""
+        return self.shared.instance
+
+    @property
     def shared(self) -> SharedInstance:
         """The instance, while running."""
         if self.state != "running" or self._shared is None:
-            raise StateError(f"consumer of group '{self.group}' is {self.state}, not running")
+            raise self.not_running()
         return self._shared
+
+    def tell(self, action: Callable[[ConsumerHost], None]) -> None:
+        """Do something with the host on the engine thread, without waiting for it."""
+        shared, host = self.shared, self._host
+        assert host is not None
+        shared.post(lambda: action(host))
 
     def ask(self, question: Callable[[ConsumerHost], _T]) -> _T:
         """Put a question to the host, on the engine thread."""
@@ -133,8 +193,23 @@ class Membership:
         return shared.run(lambda: question(host))
 
 
-def _call_back(callback: RebalanceCallback, report: RebalanceReport) -> None:
+def _call_back(group: str, callback: Callable[[_T], object], news: _T) -> None:
     try:
-        callback(report)
+        callback(news)
     except Exception:  # noqa: BLE001 - user code, on a thread of its own
-        _log.exception("rebalance callback of group %s failed", report.group)
+        kind = "rebalance" if isinstance(news, RebalanceReport) else type(news).__name__
+        _log.exception("%s callback of group %s failed", kind, group)
+
+
+def _as_user(report: RebalanceReport, names: Namespace) -> RebalanceReport:
+    """The report with the names that the user gave."""
+    return msgspec.structs.replace(
+        report,
+        group=names.user(report.group),
+        topic=names.user(report.topic),
+        acquired=names.user_queues(report.acquired),
+        revoked=names.user_queues(report.revoked),
+        all_queues=names.user_queues(report.all_queues),
+        mine=names.user_queues(report.mine),
+        moves=tuple((names.user_queue(queue), why) for queue, why in report.moves),
+    )

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gimbalmq.client.futures import SendFuture
+from gimbalmq.client.producer_stats import SendMeter
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.errors import GimbalError, SendError, StateError
 from gimbalmq.flows.send import Attempt, Sending, stored_result
@@ -91,6 +92,8 @@ class _PlainFlight(_Flight):
     def _judge(self, outcome: Command | GimbalError) -> SendResult | Attempt:
         if self._sending is None:
             if isinstance(outcome, Command) and outcome.code == 0:
+                latency_s = time.monotonic() - self._started_s
+                self._pipeline.meter.stored(self.step.queue.broker, latency_s)
                 return stored_result(self.step.queue, outcome, SendStatus.SEND_OK, self._message_id)
             self._sending = self._make_sending()
             self._sending.adopt(self.step, self._started_s)
@@ -100,8 +103,11 @@ class _PlainFlight(_Flight):
 class Pipeline:
     """The sends in flight of one running producer."""
 
-    def __init__(self, shared: SharedInstance, *, messages_max: int, bytes_max: int) -> None:
+    def __init__(
+        self, shared: SharedInstance, *, messages_max: int, bytes_max: int, meter: SendMeter
+    ) -> None:
         self._shared = shared
+        self.meter = meter
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
@@ -118,8 +124,8 @@ class Pipeline:
 
     # ---- any thread --------------------------------------------------------------------------
 
-    def reserve(self, size: int, timeout_s: float) -> None:
-        """Take room for one message; waits for it, except on the engine thread.
+    def reserve(self, size: int, timeout_s: float, messages: int = 1) -> None:
+        """Take room for messages of one request; waits for it, except on the engine thread.
 
         Raises:
             SendError: there was no room within `timeout_s`.
@@ -127,9 +133,9 @@ class Pipeline:
         with self._lock:
             if self._closed:
                 raise StateError("this producer is stopped: make a new one")
-            if self._full(size) and not self._shared.on_engine_thread:
-                self._wait_for_room(size, timeout_s)
-            self._messages += 1
+            if self._full(size, messages) and not self._shared.on_engine_thread:
+                self._wait_for_room(size, timeout_s, messages)
+            self._messages += messages
             self._bytes += size
 
     def release(self, size: int, messages: int = 1) -> None:
@@ -183,16 +189,18 @@ class Pipeline:
             self._closed = True
             self._room.notify_all()
 
-    def _full(self, size: int) -> bool:
-        return self._messages >= self._messages_max or (
-            # One message alone may be larger than all the room.
-            self._bytes + size > self._bytes_max and self._messages > 0
+    def _full(self, size: int, messages: int) -> bool:
+        # One request alone may be larger than all the room.
+        return self._messages > 0 and (
+            self._messages + messages > self._messages_max or self._bytes + size > self._bytes_max
         )
 
-    def _wait_for_room(self, size: int, timeout_s: float) -> None:
+    def _wait_for_room(self, size: int, timeout_s: float, messages: int) -> None:
         self._waiting += 1
         try:
-            found = self._room.wait_for(lambda: self._closed or not self._full(size), timeout_s)
+            found = self._room.wait_for(
+                lambda: self._closed or not self._full(size, messages), timeout_s
+            )
         finally:
             self._waiting -= 1
         if self._closed:

@@ -12,20 +12,24 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar
+from typing import Self
 
-import msgspec
-
-from gimbalmq.client.batching import Batching
+from gimbalmq.client.producer_options import ProducerOptions
+from gimbalmq.client.producer_stats import ProducerStats, producer_stats
 from gimbalmq.client.selectors import QueueSelector
-from gimbalmq.client.sender import Sender, SenderSettings
-from gimbalmq.client.shared import share, wire_client_id
-from gimbalmq.client.transaction import CheckAnswer, CheckWorker, Transaction, not_ended
-from gimbalmq.core.fault import BrokerHealth, FaultTolerance
-from gimbalmq.core.identity import FALLBACK_STRATEGY
-from gimbalmq.errors import ConfigurationError, GimbalError, SendError, StateError, TransportError
-from gimbalmq.flows.outgoing import SendSettings
-from gimbalmq.flows.send import RETRY_CODES, SendPolicy
+from gimbalmq.client.send_hooks import SendHook, hooked, hooked_future
+from gimbalmq.client.sender import Sender
+from gimbalmq.client.shared import share
+from gimbalmq.client.transaction import (
+    CheckAnswer,
+    CheckWorker,
+    Transaction,
+    not_ended,
+    stored_half,
+    unsafe_half,
+)
+from gimbalmq.core.fault import BrokerHealth
+from gimbalmq.errors import GimbalError, SendError, StateError, TransportError
 from gimbalmq.flows.transaction import (
     HALF_FLAG,
     HalfMessage,
@@ -33,28 +37,17 @@ from gimbalmq.flows.transaction import (
     check_transactional,
     end_transaction,
     half_properties,
-    half_stored,
 )
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.runtime.instance import InstanceSettings
-from gimbalmq.transport.address import parse_nameservers
-from gimbalmq.wire.codes import CompressionType
-from gimbalmq.wire.compression import compress
-from gimbalmq.wire.names import TEMPLATE_TOPIC, check_group, with_namespace
-from gimbalmq.wire.trace import TRACE_TOPIC
+from gimbalmq.telemetry.running import began, ended
 
 __all__ = ["Producer", "QueueSelector"]
 
 _log = logging.getLogger("gimbalmq.producer")
 
-_T = TypeVar("_T")
 
-#: Java's name for "the user did not choose one".
-_DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
-
-
-class Producer:
+class Producer(ProducerOptions[CheckAnswer]):
     """Sends messages; a context manager, safe to use from several threads.
 
     Each thread walks round robin over the queues of all brokers from a random start; a send that
@@ -73,7 +66,8 @@ class Producer:
             `FaultTolerance` with other rules and times.
         client_id: A name for this client; producers and consumers with equal names in one
             process share their connections. None makes a unique one.
-        namespace: A prefix for topics and group that is added and taken off again.
+        access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
+            reached; see `AccessOptions`.
         check: Answers a broker that asks what became of a transaction: gets the message and
             returns True (commit), False (roll back) or None (not known yet). Runs on a thread of
             its own.
@@ -94,73 +88,9 @@ class Producer:
         max_message_size, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        nameserver: str | None = None,
-        timeout_s: float = 3.0,
-        retries: int = 2,
-        fault_tolerance: bool | FaultTolerance = False,
-        client_id: str | None = None,
-        namespace: str | None = None,
-        check: CheckAnswer | None = None,
-        batching: bool | Batching = False,
-        retry_times_when_send_async_failed: int = 2,
-        retry_another_broker_when_not_store_ok: bool = False,
-        retry_response_codes: Iterable[int] = (),
-        send_msg_max_timeout_per_request_s: float | None = None,
-        back_pressure_for_async_send_num: int = 1024,
-        back_pressure_for_async_send_size: int = 100 << 20,
-        max_message_size: int = 4 << 20,
-        compress_msg_body_over_howmuch: int = 4096,
-        compress_type: Literal["ZLIB", "LZ4", "ZSTD"] = "ZLIB",
-        compress_level: int = 5,
-        enable_trace: bool = False,
-        trace_topic: str = TRACE_TOPIC,
-        create_topic_key: str = TEMPLATE_TOPIC,
-        default_topic_queue_nums: int = 4,
-        poll_name_server_interval_s: float = 30.0,
-        heartbeat_broker_interval_s: float = 30.0,
-    ) -> None:
-        self.group = _own_group(group)
-        sync_policy, async_policy = _policies(
-            retries,
-            retry_times_when_send_async_failed,
-            retry_response_codes,
-            SendPolicy(
-                retry_not_store_ok=retry_another_broker_when_not_store_ok,
-                request_timeout_s=send_msg_max_timeout_per_request_s,
-            ),
-        )
-        self._settings = SenderSettings(
-            group=group,
-            namespace=namespace or None,
-            timeout_s=timeout_s,
-            limits=SendSettings(
-                max_message_size=max_message_size,
-                compress_msg_body_over_howmuch=compress_msg_body_over_howmuch,
-                compress_type=_compression(compress_type),
-                compress_level=compress_level,
-                default_topic_queue_nums=default_topic_queue_nums,
-                create_topic_key=create_topic_key,
-            ),
-            sync_policy=sync_policy,
-            async_policy=async_policy,
-            tolerance=_option(fault_tolerance, FaultTolerance),
-            in_flight_max=back_pressure_for_async_send_num,
-            in_flight_bytes_max=back_pressure_for_async_send_size,
-            batching=_option(batching, Batching),
-            trace_topic=trace_topic if enable_trace else None,
-        )
-        self._check = check
-        self._nameservers = parse_nameservers(nameserver)
-        self._instance_settings = InstanceSettings(
-            poll_name_server_interval_s=poll_name_server_interval_s,
-            heartbeat_broker_interval_s=heartbeat_broker_interval_s,
-        )
-        # A producer needs no strategy; the default lets it share a consumer's instance.
-        self.client_id = wire_client_id(client_id, FALLBACK_STRATEGY)
+    def _prepare_life(self) -> None:
+        #: Around every send, if somebody wants that.
+        self.send_hook: SendHook | None = None
         self._sender: Sender | None = None
         self._checks: CheckWorker | None = None
 
@@ -170,7 +100,7 @@ class Producer:
         """Start; needed unless the producer is used as a context manager."""
         if self._sender is not None:
             raise StateError(f"producer of group '{self.group}' is already started")
-        shared = share(self.client_id, self._nameservers, self._instance_settings)
+        shared = share(self.client_id, self._access, self._instance_settings)
         sender = Sender(shared, self._settings)
         checks = None
         if self._check is not None:
@@ -188,6 +118,7 @@ class Producer:
         if checks is not None:
             checks.start()
         self._sender, self._checks = sender, checks
+        began(self)
         return self
 
     def stop(self) -> None:
@@ -199,12 +130,15 @@ class Producer:
         checks, self._checks = self._checks, None
         if sender is None:
             return
+        ended(self)
         shared, timeout_s = sender.shared, self._settings.timeout_s
         if checks is not None:
             checks.stop(timeout_s)
         sender.flush(timeout_s)
         if sender.trace is not None:
-            sender.trace.flush(timeout_s)
+            handed_over = threading.Event()
+            sender.trace.flush(handed_over.set)
+            handed_over.wait(timeout_s)
             sender.pipeline.wait_empty(timeout_s)
         sender.pipeline.close()
         gone = threading.Event()
@@ -248,9 +182,14 @@ class Producer:
             TopicNotFoundError: the topic does not exist and is not created by brokers.
         """
         sender = self._sender or self._not_running()
-        return sender.send(
-            message, queue, selector, self._settings.timeout_s if timeout_s is None else timeout_s
-        )
+        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        if self.send_hook is not None:
+            return hooked(
+                self.send_hook,
+                (message,),
+                lambda changed: sender.send(changed[0], queue, selector, limit_s),
+            )
+        return sender.send(message, queue, selector, limit_s)
 
     def send_async(
         self,
@@ -277,9 +216,14 @@ class Producer:
             ConfigurationError: the message cannot be sent.
         """
         sender = self._sender or self._not_running()
-        return sender.send_async(
-            message, queue, selector, self._settings.timeout_s if timeout_s is None else timeout_s
-        )
+        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        if self.send_hook is not None:
+            return hooked_future(
+                self.send_hook,
+                (message,),
+                lambda changed: sender.send_async(changed[0], queue, selector, limit_s),
+            )
+        return sender.send_async(message, queue, selector, limit_s)
 
     def send_oneway(
         self,
@@ -293,7 +237,15 @@ class Producer:
         Raises:
             SendError: there is no connection to the broker, so it was not written.
         """
-        (self._sender or self._not_running()).send_oneway(message, queue, selector)
+        sender = self._sender or self._not_running()
+        if self.send_hook is not None:
+            hooked(
+                self.send_hook,
+                (message,),
+                lambda changed: sender.send_oneway(changed[0], queue, selector),
+            )
+            return
+        sender.send_oneway(message, queue, selector)
 
     def send_batch(
         self,
@@ -318,9 +270,14 @@ class Producer:
         listed: Sequence[Message] = (
             messages if isinstance(messages, list | tuple) else tuple(messages)
         )
-        return sender.send_batch(
-            listed, queue, selector, self._settings.timeout_s if timeout_s is None else timeout_s
-        )
+        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        if self.send_hook is not None:
+            return hooked(
+                self.send_hook,
+                listed,
+                lambda changed: sender.send_batch(changed, queue, selector, limit_s),
+            )
+        return sender.send_batch(listed, queue, selector, limit_s)
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every message sent so far with `send_async` has its result.
@@ -338,12 +295,19 @@ class Producer:
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages of a topic are sent to, in the order of the round robin."""
         sender = self._sender or self._not_running()
-        info = sender.publishing.info(with_namespace(self._settings.namespace, topic))
+        info = sender.info(sender.wire_topic(topic))
         return sender.user_queues(info, topic)
 
     def brokers(self) -> dict[str, BrokerHealth]:
         """What fault tolerance knows of each broker; empty while it is off."""
         return (self._sender or self._not_running()).publishing.health()
+
+    def stats(self) -> ProducerStats:
+        """What this producer measured: attempts and latency by broker, and what is in flight."""
+        sender = self._sender or self._not_running()
+        return producer_stats(
+            self.group, self.client_id, sender.meter, self.brokers(), sender.pipeline.in_flight
+        )
 
     def _not_running(self) -> Sender:
         raise StateError(
@@ -372,22 +336,19 @@ class Producer:
         sender = self._sender or self._not_running()
         check_transactional(message)
         limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
-        wire_topic = with_namespace(self._settings.namespace, message.topic)
+        wire_topic = sender.wire_topic(message.topic)
 
         def store_half() -> tuple[SendResult, HalfMessage]:
             extra = half_properties(sender.wire_group)
             result = sender.send_half(message, extra, HALF_FLAG, limit_s)
-            half = msgspec.structs.replace(half_stored(result), topic=wire_topic)
+            half = stored_half(result, wire_topic)
             if result.status is not SendStatus.SEND_OK:
                 end(half, Outcome.ROLLBACK, f"stored with {result.status.name} only")
-                raise SendError(
-                    f"transaction {result.message_id} for topic '{message.topic}' was rolled back: "
-                    f"broker '{half.broker}' stored it with {result.status.name} only"
-                )
+                raise unsafe_half(result, message.topic)
             return result, half
 
         def end(half: HalfMessage, outcome: Outcome, remark: str | None) -> None:
-            address = sender.publishing.info(wire_topic).masters.get(half.broker, "")
+            address = sender.info(wire_topic).masters.get(half.broker, "")
             try:
                 self._end(sender, address, half, outcome, remark, limit_s)
             except SendError as error:
@@ -433,39 +394,3 @@ class Producer:
         self._end(sender, address, half, outcome, remark, self._settings.timeout_s)
         if sender.trace is not None:
             sender.trace.ended(address, half, outcome, None, ())
-
-
-def _own_group(group: str) -> str:
-    if group == _DEFAULT_GROUP:
-        raise ConfigurationError(f"'{group}' is reserved: give the producer a group of its own")
-    return check_group(group)
-
-
-def _policies(
-    retries: int, async_retries: int, added_codes: Iterable[int], common: SendPolicy
-) -> tuple[SendPolicy, SendPolicy]:
-    """When sync and pipelined sends try again."""
-    if min(retries, async_retries) < 0:
-        raise ConfigurationError("the number of retries is below 0: give 0 or more")
-    added = frozenset(added_codes)
-    replace = msgspec.structs.replace
-    return (
-        replace(common, attempts_max=1 + retries, retry_codes=RETRY_CODES | added),
-        # A refusal is final when nobody waits, as in Java, unless the user says otherwise.
-        replace(common, attempts_max=1 + async_retries, retry_codes=added),
-    )
-
-
-def _option(given: bool | _T, kind: type[_T]) -> _T | None:  # noqa: FBT001 - what users write
-    """What an option that is on, off or an object of its own stands for."""
-    if isinstance(given, bool):
-        return kind() if given else None
-    return given
-
-
-def _compression(name: str) -> CompressionType:
-    known = {one.name: one for one in CompressionType if one is not CompressionType.LEGACY_ZLIB}
-    if name not in known:
-        raise ConfigurationError(f"compress_type is '{name}': there are {', '.join(known)}")
-    compress(b"x", known[name])  # says what to install, if need be
-    return known[name]

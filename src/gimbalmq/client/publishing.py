@@ -1,7 +1,7 @@
 """Where a producer's messages may go: routes of its topics, turns of its threads, broker health.
 
-Asks name servers on the calling thread, once per topic; from then on the instance keeps the route
-fresh. Every thread walks the queues on its own, from a random start.
+Asks name servers once per topic; from then on the instance keeps the route fresh. Every thread
+walks the queues on its own, from a random start.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import secrets
 import threading
 import time
 
-from gimbalmq.client.shared import SharedInstance
+from gimbalmq.client.producer_stats import SendMeter
+from gimbalmq.client.shared import InstanceHolder
 from gimbalmq.core.fault import BrokerHealth, Faults, FaultTolerance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.core.selection import RoundRobin
 from gimbalmq.errors import BrokerError, GimbalError, TopicNotFoundError
+from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.outgoing import SendSettings
 from gimbalmq.flows.route import fetch_publish_route
 from gimbalmq.flows.send import Attempt, AttemptReport
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.driver import Timer
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import max_offset_request
@@ -36,7 +37,7 @@ class Publishing:
     """The targets of one running producer."""
 
     def __init__(
-        self, shared: SharedInstance, settings: SendSettings, tolerance: FaultTolerance | None
+        self, shared: InstanceHolder, settings: SendSettings, tolerance: FaultTolerance | None
     ) -> None:
         self._shared = shared
         self._settings = settings
@@ -47,26 +48,47 @@ class Publishing:
         self._faults: Faults | None = None
         #: Set while every answer matters, not only failures.
         self.report_stored: AttemptReport | None = None
+        self.meter: SendMeter | None = None
         self._detecting: Timer | None = None
         if tolerance is not None:
             self._faults = Faults(tolerance, fallback_start=secrets.randbits(32))
             self.report_stored = self.report
 
+    def measure(self, meter: SendMeter) -> None:
+        """Measure every attempt from now on."""
+        self.meter = meter
+        self.report_stored = self.report
+
     # ---- routes ------------------------------------------------------------------------------
 
-    def info(self, topic: str, timeout_s: float = 3.0) -> PublishInfo:
-        """The publish list of a topic, fetched when it is not known yet.
-
-        Raises:
-            TopicNotFoundError: there is no queue to send to.
-        """
+    def known(self, topic: str) -> PublishInfo | None:
+        """The publish list of a topic, if it can be had without waiting."""
         known = self._infos.get(topic)
         latest = self._shared.instance.routes.route(topic)
         if known is not None and (latest is None or known.route is latest):
             return known
         info = None if latest is None else PublishInfo.of(latest)
         if info is None or not info.queues:
-            info = PublishInfo.of(self._fetch(topic, timeout_s))
+            return None
+        self._infos[topic] = info
+        return info
+
+    def find(self, topic: str, timeout_s: float = 3.0) -> Flow[PublishInfo]:
+        """Ask name servers for the publish list of a topic that is not known yet.
+
+        Raises:
+            TopicNotFoundError: there is no queue to send to.
+        """
+        shared = self._shared
+        route = yield from fetch_publish_route(
+            shared.instance.nameservers,
+            topic,
+            template_topic=self._settings.create_topic_key,
+            template_queues=self._settings.default_topic_queue_nums,
+            timeout_s=timeout_s,
+        )
+        shared.post(lambda: shared.instance.publish_to(route))
+        info = PublishInfo.of(route)
         if not info.queues:
             raise TopicNotFoundError(
                 f"topic '{topic}' has no queue that can be written to: no broker of its route has "
@@ -75,25 +97,6 @@ class Publishing:
             )
         self._infos[topic] = info
         return info
-
-    def known(self, topic: str) -> PublishInfo | None:
-        """The publish list, if it can be had without waiting."""
-        latest = self._shared.instance.routes.route(topic)
-        return None if latest is None else self.info(topic)
-
-    def _fetch(self, topic: str, timeout_s: float) -> TopicRoute:
-        shared = self._shared
-        route = shared.inline(
-            fetch_publish_route(
-                shared.instance.nameservers,
-                topic,
-                template_topic=self._settings.create_topic_key,
-                template_queues=self._settings.default_topic_queue_nums,
-                timeout_s=timeout_s,
-            )
-        )
-        shared.post(lambda: shared.instance.publish_to(route))
-        return route
 
     def _refresh_soon(self, topic: str, now_s: float) -> None:
         """Ask for a route again: a broker that just died is gone from it at once."""
@@ -129,6 +132,8 @@ class Publishing:
         self, attempt: Attempt, outcome: Command | GimbalError, latency_s: float, now_s: float
     ) -> None:
         """How an attempt went (an `AttemptReport`)."""
+        if self.meter is not None:
+            self.meter.attempted(attempt.queue.broker, outcome, latency_s)
         if isinstance(outcome, GimbalError) and not isinstance(outcome, BrokerError):
             self._refresh_soon(attempt.queue.topic, now_s)
         faults = self._faults

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar, Unpack
 
-from gimbalmq.client.membership import Membership
-from gimbalmq.client.options import between, positive
-from gimbalmq.client.shared import SharedInstance, wire_client_id
+from gimbalmq.client.access import Access, AccessOptions, client_access
+from gimbalmq.client.membership import MemberLife, Membership
+from gimbalmq.client.options import between, check_options, positive, subscription
+from gimbalmq.client.shared import InstanceHolder, wire_client_id
 from gimbalmq.core.allocation import Strategy, strategy_named
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.passive import PassiveMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.errors import ConfigurationError, OffsetError
+from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.offset import (
     StartFrom,
     max_offset,
@@ -29,18 +31,187 @@ from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
-from gimbalmq.transport.address import parse_nameservers
 from gimbalmq.wire.names import check_group, check_topic
 from gimbalmq.wire.record import PullResult
 from gimbalmq.wire.subscription import parse_tags
 
-__all__ = ["PullConsumer", "QueuesChanged"]
+__all__ = ["PullConsumer", "PullReader", "QueuesChanged"]
+
+_LifeT = TypeVar("_LifeT", bound=MemberLife)
 
 #: Gets the topic, and the queues of it that are now this member's.
 QueuesChanged = Callable[[str, frozenset[MessageQueue]], object]
 
 
-class PullConsumer:
+class PullReader(Generic[_LifeT]):
+    """A classic pull consumer without the waiting: options, shares, and the flows that read."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameserver: str | None = None,
+        allocation: str | Strategy = "AVG",
+        client_id: str | None = None,
+        rebalance_interval_s: float = 20.0,
+        poll_name_server_interval_s: float = 30.0,
+        heartbeat_broker_interval_s: float = 30.0,
+        **access: Unpack[AccessOptions],
+    ) -> None:
+        check_options(access, AccessOptions.__annotations__)
+        reached = client_access(nameserver, access)
+        self._names = reached.namespace
+        self.group = check_group(group)
+        self._wire_group = check_group(self._names.wire(group))
+        self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
+        self.client_id = wire_client_id(client_id, self._strategy.name)
+        self._settings = ConsumerSettings(
+            group=self._wire_group,
+            client_id=self.client_id,
+            rebalance_interval_s=positive("rebalance_interval_s", rebalance_interval_s),
+            pull_idle_limit_s=None,
+        )
+        self._membership = self._new_membership(
+            reached,
+            InstanceSettings(
+                poll_name_server_interval_s=positive(
+                    "poll_name_server_interval_s", poll_name_server_interval_s
+                ),
+                heartbeat_broker_interval_s=positive(
+                    "heartbeat_broker_interval_s", heartbeat_broker_interval_s
+                ),
+            ),
+        )
+        self._topics: dict[str, tuple[str, str | None]] = {}
+        self._routes: dict[str, TopicRoute] = {}
+
+    def _new_membership(self, access: Access, settings: InstanceSettings) -> _LifeT:
+        raise NotImplementedError
+
+    def _new_host(self, shared: InstanceHolder, now_ms: int) -> ConsumerHost:
+        subscriptions = {
+            topic: subscription(topic, tags, sql, now_ms)
+            for topic, (tags, sql) in self._topics.items()
+        }
+        host = ConsumerHost(
+            shared.instance,
+            PassiveMachine(self._settings, self._strategy, subscriptions),
+            subscriptions,
+            offsets=BrokerOffsets(shared.instance, self._wire_group, StartFrom()),
+            start=StartFrom(),
+            pulls=PullSettings(consume_type="CONSUME_ACTIVELY", namespace=self._names.name),
+            announced=self._membership.announce,
+            stopped=self._membership.ended,
+        )
+        host.started()
+        return host
+
+    # ---- sharing -----------------------------------------------------------------------------
+
+    def assignment(self, topic: str) -> frozenset[MessageQueue]:
+        """This member's share of a topic; asking makes the topic part of the balancing.
+
+        Right after the first question the share may still be empty: `on_queues_changed` tells.
+        """
+        self._take_part(topic)
+        owned = self._membership.ask(lambda host: host.machine.assignment())
+        named = self._names.user_queues(owned)
+        return frozenset(queue for queue in named if queue.topic == topic)
+
+    def on_queues_changed(self, topic: str, callback: QueuesChanged) -> None:
+        """Be told when this member's share of a topic changes."""
+
+        def changed(report: RebalanceReport) -> None:
+            if any(queue.topic == topic for queue in (*report.acquired, *report.revoked)):
+                callback(topic, self.assignment(topic))
+
+        self._membership.on_rebalance(changed)
+        self._take_part(topic)
+
+    def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
+        """Make a topic part of the balancing, and tell the brokers what is read of it.
+
+        Only needed where the group's other members filter: all must ask for the same.
+        """
+        topic = check_topic(self._names.wire(topic))
+        subscription(topic, tags, sql, 0)
+        self._topics[topic] = tags, sql
+        if self._membership.state == "running":
+            self._membership.ask(
+                lambda host: host.subscribe(subscription(topic, tags, sql, host.now_ms()))
+            )
+
+    def _take_part(self, topic: str) -> None:
+        if self._names.wire(topic) not in self._topics:
+            self.subscribe(topic)
+
+    # ---- reading, as flows -------------------------------------------------------------------
+
+    def _queues_flow(self, topic: str) -> Flow[tuple[MessageQueue, ...]]:
+        route = yield from self._route(self._names.wire(topic), fresh=True)
+        return self._names.user_queues(sorted_queues(route.subscribe_queues()))
+
+    def _pull_flow(
+        self, queue: MessageQueue, offset: int, max_messages: int, tags: str, wait_s: float
+    ) -> Flow[PullResult]:
+        if wait_s < 0:
+            raise ConfigurationError(f"wait_s is {wait_s}: give 0 or more seconds")
+        between("max_messages", max_messages, 1, 1024)
+        queue = self._names.wire_queue(queue)
+        result = yield from pull(
+            (yield from self._address(queue)),
+            self._wire_group,
+            queue,
+            offset,
+            subscription=parse_tags(queue.topic, tags, 0),
+            max_messages=max_messages,
+            wait_s=wait_s,
+        )
+        for message in result.messages:
+            message.namespace = self._names.name
+        return result
+
+    def _committed_flow(self, queue: MessageQueue) -> Flow[int | None]:
+        queue = self._names.wire_queue(queue)
+        address = yield from self._address(queue)
+        return (yield from stored_offset(address, self._wire_group, queue))
+
+    def _commit_flow(self, queue: MessageQueue, offset: int) -> Flow[None]:
+        if offset < 0:
+            raise ConfigurationError(f"offset {offset} of {queue.path} is below 0")
+        queue = self._names.wire_queue(queue)
+        address = yield from self._address(queue)
+        yield from store_offset(address, self._wire_group, queue, offset)
+
+    def _bounds_flow(self, queue: MessageQueue) -> Flow[tuple[int, int]]:
+        queue = self._names.wire_queue(queue)
+        address = yield from self._address(queue)
+        lowest = yield from min_offset(address, queue)
+        return lowest, (yield from max_offset(address, queue))
+
+    def _offset_at_flow(self, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
+        queue = self._names.wire_queue(queue)
+        address = yield from self._address(queue)
+        return (yield from offset_at(address, queue, timestamp_ms))
+
+    def _address(self, queue: MessageQueue) -> Flow[str]:
+        for fresh in (False, True):
+            route = yield from self._route(queue.topic, fresh=fresh)
+            brokers = route.broker(queue.broker)
+            address = None if brokers is None else brokers.any_address
+            if address is not None:
+                return address
+        raise OffsetError(f"broker '{queue.broker}' of {queue.path} is not in the route")
+
+    def _route(self, topic: str, *, fresh: bool) -> Flow[TopicRoute]:
+        known = None if fresh else self._routes.get(topic)
+        if known is None:
+            known = yield from fetch_route(self._membership.instance.nameservers, topic)
+            self._routes[topic] = known
+        return known
+
+
+class PullConsumer(PullReader[Membership]):
     """Pulls from any queue at any offset; its group shares out the topics it asks about.
 
     Nothing is pulled, committed or retried by itself.
@@ -56,65 +227,19 @@ class PullConsumer:
         allocation: How the group shares its queues; every member needs the same.
         client_id: A name for this member, unique in the group; None makes one.
         rebalance_interval_s, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
+        access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
+            reached; see `AccessOptions`.
     """
 
-    def __init__(
-        self,
-        group: str,
-        *,
-        nameserver: str | None = None,
-        allocation: str | Strategy = "AVG",
-        client_id: str | None = None,
-        rebalance_interval_s: float = 20.0,
-        poll_name_server_interval_s: float = 30.0,
-        heartbeat_broker_interval_s: float = 30.0,
-    ) -> None:
-        self.group = check_group(group)
-        self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
-        self.client_id = wire_client_id(client_id, self._strategy.name)
-        self._settings = ConsumerSettings(
-            group=self.group,
-            client_id=self.client_id,
-            rebalance_interval_s=positive("rebalance_interval_s", rebalance_interval_s),
-            pull_idle_limit_s=None,
-        )
-        self._membership = Membership(
-            self.group,
-            self.client_id,
-            parse_nameservers(nameserver),
-            InstanceSettings(
-                poll_name_server_interval_s=positive(
-                    "poll_name_server_interval_s", poll_name_server_interval_s
-                ),
-                heartbeat_broker_interval_s=positive(
-                    "heartbeat_broker_interval_s", heartbeat_broker_interval_s
-                ),
-            ),
-        )
-        self._topics: set[str] = set()
-        self._routes: dict[str, TopicRoute] = {}
+    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
+        return Membership(self.group, self.client_id, access, settings)
 
     # ---- life --------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Connect; the group is joined with the first topic that is asked about."""
-        self._membership.start(self._build)
+        self._membership.start(self._new_host)
         return self
-
-    def _build(self, shared: SharedInstance, now_ms: int) -> ConsumerHost:
-        subscriptions = {topic: parse_tags(topic, "*", now_ms) for topic in self._topics}
-        host = ConsumerHost(
-            shared.instance,
-            PassiveMachine(self._settings, self._strategy, subscriptions),
-            subscriptions,
-            offsets=BrokerOffsets(shared.instance, self.group, StartFrom()),
-            start=StartFrom(),
-            pulls=PullSettings(consume_type="CONSUME_ACTIVELY"),
-            announced=self._membership.announce,
-            stopped=self._membership.ended,
-        )
-        host.started()
-        return host
 
     def stop(self) -> None:
         """Leave the group; safe to call again."""
@@ -132,40 +257,11 @@ class PullConsumer:
     ) -> None:
         self.stop()
 
-    # ---- sharing -----------------------------------------------------------------------------
+    # ---- reading -----------------------------------------------------------------------------
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """All queues of a topic."""
-        return tuple(sorted_queues(self._route(topic, fresh=True).subscribe_queues()))
-
-    def assignment(self, topic: str) -> frozenset[MessageQueue]:
-        """This member's share of a topic; asking makes the topic part of the balancing.
-
-        Right after the first question the share may still be empty: `on_queues_changed` tells.
-        """
-        self._take_part(topic)
-        owned = self._membership.ask(lambda host: host.machine.assignment())
-        return frozenset(queue for queue in owned if queue.topic == topic)
-
-    def on_queues_changed(self, topic: str, callback: QueuesChanged) -> None:
-        """Be told when this member's share of a topic changes."""
-
-        def changed(report: RebalanceReport) -> None:
-            if any(queue.topic == topic for queue in (*report.acquired, *report.revoked)):
-                callback(topic, self.assignment(topic))
-
-        self._membership.on_rebalance(changed)
-        self._take_part(topic)
-
-    def _take_part(self, topic: str) -> None:
-        if topic in self._topics:
-            return
-        check_topic(topic)
-        self._topics.add(topic)
-        if self._membership.state == "running":
-            self._membership.ask(lambda host: host.subscribe(parse_tags(topic, "*", host.now_ms())))
-
-    # ---- reading -----------------------------------------------------------------------------
+        return self._membership.shared.inline(self._queues_flow(topic))
 
     def pull(
         self,
@@ -184,54 +280,21 @@ class PullConsumer:
             tags: `*`, or the wanted tags joined by `||`.
             wait_s: How long the broker may hold the request when there is nothing new.
         """
-        if wait_s < 0:
-            raise ConfigurationError(f"wait_s is {wait_s}: give 0 or more seconds")
-        return self._membership.shared.inline(
-            pull(
-                self._address(queue),
-                self.group,
-                queue,
-                offset,
-                subscription=parse_tags(queue.topic, tags, 0),
-                max_messages=between("max_messages", max_messages, 1, 1024),
-                wait_s=wait_s,
-            )
-        )
+        flow = self._pull_flow(queue, offset, max_messages, tags, wait_s)
+        return self._membership.shared.inline(flow)
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The group's stored offset of a queue, or None."""
-        address = self._address(queue)
-        return self._membership.shared.inline(stored_offset(address, self.group, queue))
+        return self._membership.shared.inline(self._committed_flow(queue))
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Store the group's offset of a queue, the next one to read, and wait for it."""
-        if offset < 0:
-            raise ConfigurationError(f"offset {offset} of {queue.path} is below 0")
-        address = self._address(queue)
-        self._membership.shared.inline(store_offset(address, self.group, queue, offset))
+        self._membership.shared.inline(self._commit_flow(queue, offset))
 
     def bounds(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset that is still stored, and one past the last."""
-        shared, address = self._membership.shared, self._address(queue)
-        return shared.inline(min_offset(address, queue)), shared.inline(max_offset(address, queue))
+        return self._membership.shared.inline(self._bounds_flow(queue))
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset stored at or after a time."""
-        address = self._address(queue)
-        return self._membership.shared.inline(offset_at(address, queue, timestamp_ms))
-
-    def _address(self, queue: MessageQueue) -> str:
-        for fresh in (False, True):
-            brokers = self._route(queue.topic, fresh=fresh).broker(queue.broker)
-            address = None if brokers is None else brokers.any_address
-            if address is not None:
-                return address
-        raise OffsetError(f"broker '{queue.broker}' of {queue.path} is not in the route")
-
-    def _route(self, topic: str, *, fresh: bool) -> TopicRoute:
-        shared = self._membership.shared
-        known = None if fresh else self._routes.get(topic)
-        if known is None:
-            known = shared.inline(fetch_route(shared.instance.nameservers, topic))
-            self._routes[topic] = known
-        return known
+        return self._membership.shared.inline(self._offset_at_flow(queue, timestamp_ms))

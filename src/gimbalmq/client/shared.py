@@ -12,17 +12,21 @@ import secrets
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from gimbalmq.client.access import Access
+from gimbalmq.client.naming import process_stem
 from gimbalmq.core.identity import default_stem, member_id
+from gimbalmq.errors import ConfigurationError
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers
+from gimbalmq.runtime.address_server import NameServerRefresh
 from gimbalmq.runtime.engine import Engine
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.transport.address import local_ip
 
-__all__ = ["SharedInstance", "share", "wire_client_id"]
+__all__ = ["InstanceHolder", "SharedInstance", "share", "wire_client_id"]
 
 _T = TypeVar("_T")
 #: How long a caller waits for the engine thread, which never blocks; longer means a bug.
@@ -31,25 +35,38 @@ _ENGINE_ANSWER_S = 30.0
 
 def wire_client_id(client_id: str | None, strategy: str) -> str:
     """The id that brokers and members see: the user's name, or a unique one, and the token."""
-    stem = client_id
+    stem = process_stem(client_id)
     if stem is None:
         stem = default_stem(local_ip(), os.getpid(), secrets.token_hex(4))
     return member_id(stem, strategy)
 
 
+class InstanceHolder(Protocol):
+    """A running instance, and the way to its driver; here a thread, elsewhere an event loop."""
+
+    instance: ClientInstance
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something on the driver's side, soon."""
+
+
 class SharedInstance:
     """An instance on its engine thread, and the connections of the threads that call inline."""
 
-    def __init__(self, instance: ClientInstance) -> None:
+    def __init__(self, instance: ClientInstance, access: Access) -> None:
         self.instance = instance
-        self.pool = ConnectionPool()
-        self._engine = Engine(instance.client_id, instance)
+        self.access = access
+        self.pool = ConnectionPool(reach=access.reach)
+        self._engine = Engine(instance.client_id, instance, reach=access.reach)
         self.users = 0
 
     def start(self) -> None:
         """Start the engine thread and the instance's timers."""
         self._engine.start()
         self.run(lambda: self.instance.attach(self._engine))
+        source = self.access.source
+        if source.changes:
+            self.run(lambda: NameServerRefresh(self.instance, source.addresses_now))
 
     def close(self) -> None:
         """Stop the thread and close every connection."""
@@ -92,17 +109,21 @@ class _Registry:
         self._lock = threading.Lock()
         self._shared: dict[object, SharedInstance] = {}
 
-    def share(
-        self, client_id: str, nameservers: tuple[str, ...], settings: InstanceSettings
-    ) -> SharedInstance:
-        key = client_id, nameservers
+    def share(self, client_id: str, access: Access, settings: InstanceSettings) -> SharedInstance:
+        key = client_id, access.source
         with self._lock:
             shared = self._shared.get(key)
             if shared is None:
-                instance = ClientInstance(client_id, NameServers(nameservers), settings)
-                shared = SharedInstance(instance)
+                nameservers = NameServers(access.source.addresses_now())
+                instance = ClientInstance(client_id, nameservers, settings)
+                shared = SharedInstance(instance, access)
                 shared.start()
                 self._shared[key] = shared
+            elif shared.access.reach != access.reach:
+                raise ConfigurationError(
+                    f"client '{client_id}' is running with other keys, TLS or address_map: give "
+                    "all that share a client_id the same, or another client_id"
+                )
             shared.users += 1
             return shared
 
@@ -126,8 +147,10 @@ def _registry() -> _Registry:
     return found if found is not None else _registries.setdefault(os.getpid(), _Registry())
 
 
-def share(
-    client_id: str, nameservers: tuple[str, ...], settings: InstanceSettings
-) -> SharedInstance:
-    """The running instance of that client id, started if need be; pair it with `release`."""
-    return _registry().share(client_id, nameservers, settings)
+def share(client_id: str, access: Access, settings: InstanceSettings) -> SharedInstance:
+    """The running instance of that client id, started if need be; pair it with `release`.
+
+    Raises:
+        ConfigurationError: it runs, but reaches its cluster in another way.
+    """
+    return _registry().share(client_id, access, settings)

@@ -14,12 +14,28 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol, Self, TypeAlias
 
+import msgspec
+
 from gimbalmq.errors import GimbalError, SendError, StateError
-from gimbalmq.flows.transaction import HalfMessage, Outcome, TransactionCheck
+from gimbalmq.flows.transaction import HalfMessage, Outcome, TransactionCheck, half_stored
 from gimbalmq.model.message import SendResult
 from gimbalmq.wire.record import ReceivedMessage
 
-__all__ = ["CheckAnswer", "CheckWorker", "EndTransaction", "Transaction", "not_ended"]
+__all__ = [
+    "CHECKS_MAX",
+    "CheckAnswer",
+    "CheckWorker",
+    "EndTransaction",
+    "OpenTransaction",
+    "Transaction",
+    "check_failed",
+    "check_overflow",
+    "not_ended",
+    "outcome_of",
+    "rollback_remark",
+    "stored_half",
+    "unsafe_half",
+]
 
 _log = logging.getLogger("gimbalmq.producer")
 
@@ -27,7 +43,7 @@ _log = logging.getLogger("gimbalmq.producer")
 CheckAnswer: TypeAlias = Callable[[ReceivedMessage], bool | None]
 
 #: Java keeps this many questions waiting; the broker asks again for those beyond.
-_CHECKS_MAX: Final = 2000
+CHECKS_MAX: Final = 2000
 
 
 class EndTransaction(Protocol):
@@ -37,21 +53,10 @@ class EndTransaction(Protocol):
         """Called once per transaction."""
 
 
-class Transaction:
-    """One transactional message; made by `Producer.transaction`.
+class OpenTransaction:
+    """What a transaction is while its block runs, whoever waits for the broker."""
 
-        with producer.transaction(Message("orders", b"...")) as transaction:
-            database.save(order, transaction.message_id)
-
-    Leaving the block commits; an exception rolls back and goes on its way. `rollback` and `leave`
-    inside the block choose another end.
-    """
-
-    def __init__(
-        self, store_half: Callable[[], tuple[SendResult, HalfMessage]], end: EndTransaction
-    ) -> None:
-        self._store_half = store_half
-        self._end = end
+    def __init__(self) -> None:
         self._stored: tuple[SendResult, HalfMessage] | None = None
         self._outcome: Outcome | None = None
         self._ended = False
@@ -76,9 +81,43 @@ class Transaction:
         self._open()
         self._outcome = Outcome.UNKNOWN
 
-    def __enter__(self) -> Self:
+    def _begin(self) -> None:
         if self._stored is not None:
             raise StateError("a transaction is used once: make a new one for each message")
+
+    def _close(self, error: BaseException | None) -> tuple[HalfMessage, Outcome, str | None]:
+        """What to tell the broker at the end of the block."""
+        _, half = self._open()
+        self._ended = True
+        if error is None:
+            return half, self._outcome or Outcome.COMMIT, None
+        return half, Outcome.ROLLBACK, rollback_remark(error)
+
+    def _open(self) -> tuple[SendResult, HalfMessage]:
+        if self._stored is None or self._ended:
+            raise StateError("this transaction is not open: use it inside its with statement")
+        return self._stored
+
+
+class Transaction(OpenTransaction):
+    """One transactional message; made by `Producer.transaction`.
+
+        with producer.transaction(Message("orders", b"...")) as transaction:
+            database.save(order, transaction.message_id)
+
+    Leaving the block commits; an exception rolls back and goes on its way. `rollback` and `leave`
+    inside the block choose another end.
+    """
+
+    def __init__(
+        self, store_half: Callable[[], tuple[SendResult, HalfMessage]], end: EndTransaction
+    ) -> None:
+        super().__init__()
+        self._store_half = store_half
+        self._end = end
+
+    def __enter__(self) -> Self:
+        self._begin()
         self._stored = self._store_half()
         return self
 
@@ -88,21 +127,14 @@ class Transaction:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _, half = self._open()
-        self._ended = True
-        if error is None:
-            self._end(half, self._outcome or Outcome.COMMIT, None)
-            return
+        half, outcome, remark = self._close(error)
         try:
-            self._end(half, Outcome.ROLLBACK, f"{type(error).__name__}: {error}")
+            self._end(half, outcome, remark)
         except GimbalError as failure:
+            if error is None:
+                raise
             # The user's own error matters more; the broker asks, and drops it in the end.
             _log.warning("%s", failure)
-
-    def _open(self) -> tuple[SendResult, HalfMessage]:
-        if self._stored is None or self._ended:
-            raise StateError("this transaction is not open: use it inside its with statement")
-        return self._stored
 
 
 class CheckWorker:
@@ -116,7 +148,7 @@ class CheckWorker:
     ) -> None:
         self._check = check
         self._end = end
-        self._questions: queue.Queue[tuple[str, TransactionCheck] | None] = queue.Queue(_CHECKS_MAX)
+        self._questions: queue.Queue[tuple[str, TransactionCheck] | None] = queue.Queue(CHECKS_MAX)
         self._thread = threading.Thread(
             target=self._work, name=f"gimbalmq-check-{name}", daemon=True
         )
@@ -130,12 +162,7 @@ class CheckWorker:
         try:
             self._questions.put_nowait((address, check))
         except queue.Full:
-            _log.warning(
-                "%d transaction checks wait for their answer; the one about %s is left to be asked "
-                "again",
-                _CHECKS_MAX,
-                check.half.message_id,
-            )
+            check_overflow(check)
 
     def stop(self, timeout_s: float) -> None:
         """Answer nothing more, and wait for the answer that is being found."""
@@ -160,15 +187,52 @@ class CheckWorker:
         try:
             known = self._check(check.message)
         except Exception as error:  # noqa: BLE001 - whatever it raises means: not known
-            _log.warning(
-                "check of transaction %s failed; the broker asks again",
-                check.half.message_id,
-                exc_info=error,
-            )
-            return Outcome.UNKNOWN, f"{type(error).__name__}: {error}"
-        if known is None:
-            return Outcome.UNKNOWN, None
-        return (Outcome.COMMIT if known else Outcome.ROLLBACK), None
+            return check_failed(check, error)
+        return outcome_of(known), None
+
+
+def outcome_of(known: bool | None) -> Outcome:  # noqa: FBT001 - what users return
+    """What the answer of a user's check means."""
+    if known is None:
+        return Outcome.UNKNOWN
+    return Outcome.COMMIT if known else Outcome.ROLLBACK
+
+
+def check_failed(check: TransactionCheck, error: Exception) -> tuple[Outcome, str]:
+    """What a user's check that raises means: not known yet."""
+    _log.warning(
+        "check of transaction %s failed; the broker asks again",
+        check.half.message_id,
+        exc_info=error,
+    )
+    return Outcome.UNKNOWN, rollback_remark(error)
+
+
+def check_overflow(check: TransactionCheck) -> None:
+    """Too many questions wait: say that this one is dropped."""
+    _log.warning(
+        "%d transaction checks wait for their answer; the one about %s is left to be asked again",
+        CHECKS_MAX,
+        check.half.message_id,
+    )
+
+
+def rollback_remark(error: BaseException) -> str:
+    """What the broker is told of an exception."""
+    return f"{type(error).__name__}: {error}"
+
+
+def stored_half(result: SendResult, wire_topic: str) -> HalfMessage:
+    """The half message that a send has stored, with its topic as brokers name it."""
+    return msgspec.structs.replace(half_stored(result), topic=wire_topic)
+
+
+def unsafe_half(result: SendResult, topic: str) -> SendError:
+    """The error for a half message that is stored, but not safely: it was rolled back."""
+    return SendError(
+        f"transaction {result.message_id} for topic '{topic}' was rolled back: broker "
+        f"'{result.queue.broker}' stored it with {result.status.name} only"
+    )
 
 
 def not_ended(half: HalfMessage, outcome: Outcome, error: GimbalError) -> SendError:

@@ -51,8 +51,11 @@ class Driver(Protocol):
         command: Command,
         timeout_s: float,
         done: Callable[[Command | GimbalError], None],
-    ) -> None:
-        """Send a request; `done` gets the answer or the error, later."""
+    ) -> Timer | None:
+        """Send a request; `done` gets the answer or the error, later.
+
+        What is returned, if anything, forgets the request when it is cancelled.
+        """
 
     def notify(self, address: str, command: Command) -> None:
         """Send a one-way request; failures are reported as a lost connection only."""

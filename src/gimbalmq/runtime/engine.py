@@ -24,9 +24,12 @@ from collections.abc import Callable
 from typing import Any
 
 from gimbalmq.errors import GimbalError, StateError, TransportError
-from gimbalmq.flows.effects import Call, Flow, FlowEffect, Instant, Notify, Now, Sleep
+from gimbalmq.flows.effects import Flow, Instant
 from gimbalmq.runtime.driver import DriverClient
+from gimbalmq.runtime.reconnect import ReconnectPauses
+from gimbalmq.runtime.stepping import FlowRun
 from gimbalmq.transport.nonblocking import Answered, NonBlockingConnection
+from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.wire.command import Command
 
 __all__ = ["Engine"]
@@ -35,10 +38,6 @@ _log = logging.getLogger("gimbalmq.runtime")
 
 #: How often requests are checked for their time-outs, and hence how late one may be noticed.
 _EXPIRE_EVERY_S = 0.1
-_RECONNECT_PAUSE_S = 0.1
-_RECONNECT_PAUSE_MAX_S = 5.0
-#: A connection that lived this long was good: the next failure starts with a short pause again.
-_GOOD_CONNECTION_S = 5.0
 
 
 class _Timer:
@@ -54,12 +53,19 @@ class _Timer:
 class Engine:
     """Runs one client instance on a thread of its own."""
 
-    def __init__(self, name: str, client: DriverClient, *, connect_timeout_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        name: str,
+        client: DriverClient,
+        *,
+        connect_timeout_s: float = 3.0,
+        reach: Reach = PLAIN,
+    ) -> None:
         self._client = client
+        self._reach = reach
         self._connect_timeout_s = connect_timeout_s
         self._connections: dict[str, NonBlockingConnection] = {}
-        #: Failures in a row and the earliest next attempt, by address.
-        self._troubles: dict[str, tuple[int, float]] = {}
+        self._pauses = ReconnectPauses()
         self._touched: set[NonBlockingConnection] = set()
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timer_numbers = itertools.count()
@@ -115,7 +121,7 @@ class Engine:
         """Send a request; `done` gets the answer or the error, never before this returns."""
         try:
             connection = self._connection(address)
-        except TransportError as error:
+        except GimbalError as error:
             failure = error
             self._inbox.append(lambda: done(failure))
             return
@@ -126,7 +132,7 @@ class Engine:
         """Send a one-way request."""
         try:
             connection = self._connection(address)
-        except TransportError as error:
+        except GimbalError as error:
             _log.debug("one-way request %s not sent: %s", command.code, error)
             return
         connection.notify(command)
@@ -141,7 +147,7 @@ class Engine:
 
     def spawn(self, flow: Flow[Any], done: Callable[[Any], None]) -> None:
         """Run a flow; `done` gets its result, or the error it ended with."""
-        self._step(flow, done, functools.partial(next, flow))
+        FlowRun(self, flow, done).start()
 
     def answer(self, address: str, response: Command) -> None:
         """Send a late answer to a request of a server, if its connection is still there."""
@@ -156,49 +162,6 @@ class Engine:
         if connection is not None:
             self._lose(connection, TransportError(f"no longer using {address}", address=address))
 
-    # ---- flows -------------------------------------------------------------------------------
-
-    def _step(
-        self, flow: Flow[Any], done: Callable[[Any], None], resume: Callable[[], FlowEffect]
-    ) -> None:
-        while True:
-            try:
-                effect = resume()
-            except StopIteration as stop:
-                done(stop.value)
-                return
-            except GimbalError as error:
-                done(error)
-                return
-            match effect:
-                case Now():
-                    resume = functools.partial(flow.send, self.now())
-                case Notify():
-                    self.notify(effect.address, effect.command)
-                    resume = functools.partial(flow.send, None)
-                case Sleep():
-                    self.call_later(
-                        effect.seconds,
-                        lambda: self._step(flow, done, functools.partial(flow.send, None)),
-                    )
-                    return
-                case Call():
-                    self.call(
-                        effect.address,
-                        effect.command,
-                        effect.timeout_s,
-                        lambda answer: self._resume(flow, done, answer),
-                    )
-                    return
-
-    def _resume(
-        self, flow: Flow[Any], done: Callable[[Any], None], answer: Command | GimbalError
-    ) -> None:
-        if isinstance(answer, GimbalError):
-            self._step(flow, done, functools.partial(flow.throw, answer))
-        else:
-            self._step(flow, done, functools.partial(flow.send, answer))
-
     # ---- connections -------------------------------------------------------------------------
 
     def _connection(self, address: str) -> NonBlockingConnection:
@@ -208,17 +171,11 @@ class Engine:
         if self._stopping:
             raise TransportError("this client is stopping", address=address)
         now = time.monotonic()
-        failures, retry_at = self._troubles.get(address, (0, 0.0))
-        if now < retry_at:
-            raise TransportError(
-                f"{address} could not be used {failures} times in a row; trying again in "
-                f"{retry_at - now:.1f} s",
-                address=address,
-            )
+        self._pauses.check(address, now)
         try:
-            connection = NonBlockingConnection(address, now, self._connect_timeout_s)
-        except TransportError:
-            self._note_trouble(address, now)
+            connection = NonBlockingConnection(address, now, self._connect_timeout_s, self._reach)
+        except GimbalError:
+            self._pauses.failed(address, now)
             raise
         self._connections[address] = connection
         self._selector.register(
@@ -226,53 +183,59 @@ class Engine:
         )
         return connection
 
-    def _note_trouble(self, address: str, now: float) -> None:
-        failures = self._troubles.get(address, (0, 0.0))[0]
-        pause_s = min(_RECONNECT_PAUSE_MAX_S, _RECONNECT_PAUSE_S * 2.0 ** min(failures, 16))
-        self._troubles[address] = (failures + 1, now + pause_s)
-
     def _lose(self, connection: NonBlockingConnection, error: GimbalError) -> None:
         if self._connections.get(connection.address) is not connection:
             return
         del self._connections[connection.address]
         self._touched.discard(connection)
         self._selector.unregister(connection.socket)
-        now = time.monotonic()
-        if connection.connected and now - connection.opened_at > _GOOD_CONNECTION_S:
-            self._troubles.pop(connection.address, None)
-        else:
-            self._note_trouble(connection.address, now)
+        self._pauses.lost(
+            connection.address,
+            time.monotonic(),
+            connected=connection.connected,
+            opened_at=connection.opened_at,
+        )
         connection.fail(error)
         if not self._stopping:
             self._client.on_disconnected(connection.address, error)
 
     def _serve(self, connection: NonBlockingConnection, events: int) -> None:
         try:
-            if not connection.connected:
+            if not connection.opened:
                 if events & selectors.EVENT_WRITE:
                     connection.finish_connect()
-                    self._client.on_connected(connection.address)
                     self._touched.add(connection)
+                    if connection.connected:
+                        self._client.on_connected(connection.address)
                 return
             if events & selectors.EVENT_READ:
-                for request in connection.receive(time.monotonic()):
-                    response = self._client.on_request(connection.address, request)
-                    if response is not None:
-                        connection.answer(response)
-                        self._touched.add(connection)
+                self._receive(connection)
             if events & selectors.EVENT_WRITE:
                 self._touched.add(connection)
         except GimbalError as error:
             self._lose(connection, error)
 
+    def _receive(self, connection: NonBlockingConnection) -> None:
+        shaking_hands = not connection.connected
+        requests = connection.receive(time.monotonic())
+        if shaking_hands:
+            self._touched.add(connection)
+            if connection.connected:
+                self._client.on_connected(connection.address)
+        for request in requests:
+            response = self._client.on_request(connection.address, request)
+            if response is not None:
+                connection.answer(response)
+                self._touched.add(connection)
+
     def _flush_touched(self) -> None:
         while self._touched:
             connection = self._touched.pop()
-            if not connection.connected:
+            if not connection.opened:
                 continue
             try:
                 connection.flush()
-            except TransportError as error:
+            except GimbalError as error:
                 self._lose(connection, error)
                 continue
             events = selectors.EVENT_READ
@@ -324,7 +287,7 @@ class Engine:
         for connection in list(self._connections.values()):
             try:
                 connection.expire(now)
-            except TransportError as error:
+            except GimbalError as error:
                 self._lose(connection, error)
         self.call_later(_EXPIRE_EVERY_S, self._expire)
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 from gimbalmq.errors import GimbalError, StateError
 from gimbalmq.flows.effects import Call, Flow, Instant, Notify, Now, Sleep
 from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.wire.command import Command
 
 __all__ = ["ConnectionPool", "run_inline"]
@@ -22,10 +23,11 @@ _T = TypeVar("_T")
 
 
 class ConnectionPool:
-    """Idle connections by address."""
+    """Idle connections by address; all are made the way that `reach` says."""
 
-    def __init__(self, *, connect_timeout_s: float = 3.0) -> None:
+    def __init__(self, *, connect_timeout_s: float = 3.0, reach: Reach = PLAIN) -> None:
         self._connect_timeout_s = connect_timeout_s
+        self._reach = reach
         self._lock = threading.Lock()
         self._idle: dict[str, list[BlockingConnection]] = {}
         self._closed = False
@@ -63,7 +65,9 @@ class ConnectionPool:
                 if connection.healthy(look=look):
                     return connection
                 connection.close()
-        return BlockingConnection(address, connect_timeout_s=self._connect_timeout_s)
+        return BlockingConnection(
+            address, connect_timeout_s=self._connect_timeout_s, reach=self._reach
+        )
 
     def _give_back(self, connection: BlockingConnection) -> None:
         with self._lock:

@@ -1,0 +1,140 @@
+"""A consumer that polls, for asyncio: as a member of a group, or over assigned queues."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from gimbalmq.aio.membership import Membership
+from gimbalmq.aio.polling import LoopPollQueue
+from gimbalmq.aio.shared import LoopInstance
+from gimbalmq.client.access import Access
+from gimbalmq.client.lite_pull_consumer import LitePullReader
+from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.errors import StateError
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.consumer_host import ConsumerHost
+from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.wire.record import ReceivedMessage
+
+__all__ = ["LitePullConsumer"]
+
+
+class LitePullConsumer(LitePullReader[Membership]):
+    """Reads messages when asked to, while pulling ahead on the loop.
+
+        async with LitePullConsumer("reports", nameserver="127.0.0.1:9876") as consumer:
+            await consumer.subscribe("orders")
+            for message in await consumer.poll(timeout_s=5.0):
+                print(message.queue, message.queue_offset)
+
+    The options and their meaning are those of `gimbalmq.LitePullConsumer`. `unsubscribe`,
+    `on_rebalance`, `assignment`, `pause` and `resume` do not wait and are plain methods.
+    """
+
+    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
+        self._polls: LoopPollQueue | None = None
+        return Membership(self.group, self.client_id, access, settings)
+
+    # ---- what to read ------------------------------------------------------------------------
+
+    async def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
+        """Share a topic with the other members of the group."""
+        if self._note_topic(topic, tags, sql):
+            await self._start_now()
+
+    async def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
+        if self._note_queues(queues):
+            await self._start_now()
+
+    # ---- life --------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Start to read ahead; `subscribe` and `assign` may come before or after."""
+        self._membership.check_new()
+        self._started = True
+        if self._mode:
+            await self._start_now()
+        return self
+
+    async def _start_now(self) -> None:
+        # Only now is it known whether this consumer takes part in rebalancing.
+        await self._membership.start(self._build)
+        if self._mode == "assign":
+            self._assign_now()
+
+    def _build(self, shared: LoopInstance, now_ms: int) -> ConsumerHost:
+        host = self._new_host(shared.instance, now_ms)
+
+        def finished(done: Consumed) -> None:
+            # At once: what follows, a commit or a stop, must find it accounted for.
+            with contextlib.suppress(StateError):
+                host.finished(done)
+
+        self._polls = LoopPollQueue(finished)
+        host.attach(self._polls)
+        return host
+
+    async def stop(self) -> None:
+        """Store what was consumed and leave the group; safe to call again."""
+        if self._polls is not None and self._auto_commit and self._membership.state == "running":
+            self._polls.settle()
+        if await self._membership.stop(drain_s=0.0):
+            if self._polls is not None:
+                self._polls.close()
+            await self._membership.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    async def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
+        """The next messages, from one queue; an empty list when none came in time.
+
+        With `auto_commit`, everything that earlier polls returned counts as consumed from now on.
+        A poll that is cancelled has taken nothing.
+        """
+        self._check_poll(timeout_s)
+        assert self._polls is not None
+        if self._auto_commit:
+            self._polls.settle()
+        return await self._polls.poll_async(timeout_s)
+
+    async def commit(self) -> dict[MessageQueue, int]:
+        """Store the offsets of everything that was polled, and wait; returns what was stored."""
+        shared = self._membership.shared
+        assert self._polls is not None
+        self._polls.settle()
+        return await shared.run(self._commit_flow())
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset of a queue, or None."""
+        return await self._membership.shared.run(self._committed_flow(queue))
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on reading an assigned queue at another offset.
+
+        Raises:
+            OffsetError: the offset is outside of what the broker stores.
+        """
+        await self._membership.shared.run(self._seek_flow(queue, offset))
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        return await self._membership.shared.run(self._offset_at_flow(queue, timestamp_ms))
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic."""
+        return await self._membership.shared.run(self._queues_flow(topic))

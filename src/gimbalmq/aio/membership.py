@@ -1,0 +1,148 @@
+"""The life of a consumer on an event loop: created, running, stopped.
+
+Questions are put to the host directly, because it lives on the same loop; only joining and
+leaving wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gimbalmq.aio.shared import LoopInstance, check_loop, share
+from gimbalmq.client.access import Access
+from gimbalmq.client.membership import MemberLife
+from gimbalmq.core.consumer.effects import RebalanceReport
+from gimbalmq.core.consumer.events import Started, StopRequested
+from gimbalmq.errors import GimbalError
+from gimbalmq.runtime.consumer_host import ConsumerHost
+from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+
+__all__ = ["Membership"]
+
+_log = logging.getLogger("gimbalmq.consumer")
+_T = TypeVar("_T")
+
+
+class Membership(MemberLife):
+    """One member of one group, from `start` to `stop`, on a loop."""
+
+    def __init__(
+        self, group: str, client_id: str, access: Access, settings: InstanceSettings
+    ) -> None:
+        super().__init__(group, client_id, access, settings)
+        self._shared: LoopInstance | None = None
+        self._ended = asyncio.Event()
+        #: News that callbacks have not heard yet, and the task that tells them.
+        self._news: deque[tuple[Callable[[Any], object], Any]] = deque()
+        self._telling: asyncio.Task[None] | None = None
+
+    # ---- what the host reports ---------------------------------------------------------------
+
+    def announce(self, report: RebalanceReport) -> None:
+        """Tell the callbacks of a change, one report after the other, in a task."""
+        for callback in tuple(self._callbacks):
+            self.notify(callback, report)
+
+    def notify(self, callback: Callable[[_T], object], news: _T) -> None:
+        """Tell one of the user's callbacks, a function or a coroutine function, in a task."""
+        self._news.append((callback, news))
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._news:
+            callback, news = self._news.popleft()
+            try:
+                outcome = callback(news)
+                if inspect.isawaitable(outcome):
+                    await outcome
+            except Exception:  # noqa: BLE001 - user code
+                kind = "rebalance" if isinstance(news, RebalanceReport) else type(news).__name__
+                _log.exception("%s callback of group %s failed", kind, self.group)
+
+    def ended(self) -> None:
+        """The machine has nothing left to do."""
+        self._ended.set()
+
+    # ---- life --------------------------------------------------------------------------------
+
+    async def start(self, build: Callable[[LoopInstance, int], ConsumerHost]) -> None:
+        """Build the host on the instance (at a wall time in ms) and join the group."""
+        self.check_new()
+        self.state = "failed to start"
+        shared = await share(self.client_id, self._access, self._settings)
+        try:
+            host = build(shared, shared.driver.now().wall_ms)
+            await self._join(shared, host)
+        except BaseException:
+            await shared.release()
+            raise
+        self._shared, self._host = shared, host
+        self.state = "running"
+
+    @staticmethod
+    async def _join(shared: LoopInstance, host: ConsumerHost) -> None:
+        joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: GimbalError | None) -> None:
+            if joined.done():  # cancelled: nobody wants to be a member any more
+                shared.instance.leave(host.group, lambda: None)
+            elif error is not None:
+                joined.set_exception(error)
+            else:
+                host.dispatch(Started())
+                joined.set_result(None)
+
+        shared.instance.join(host, done)
+        await joined
+
+    async def stop(self, drain_s: float) -> bool:
+        """Drain, store the offsets and leave; False when it was not running."""
+        shared, host = self._shared, self._host
+        if self.state != "running" or shared is None or host is None:
+            return False
+        self._check_here(shared)
+        self.state = "stopping"
+        host.dispatch(StopRequested(drain_s))
+        try:
+            # The rest takes a few round trips; the bound is for brokers that do not answer.
+            async with asyncio.timeout(drain_s + 15.0):
+                await self._ended.wait()
+        except TimeoutError:
+            _log.warning("group %s: not everything was stored before the stop", self.group)
+        return True
+
+    async def close(self) -> None:
+        """Let go of the instance, after `stop`."""
+        self.state = "stopped"
+        if self._telling is not None and self._telling is not asyncio.current_task():
+            await asyncio.wait([self._telling])
+        if self._shared is not None:
+            await self._shared.release()
+
+    @property
+    def instance(self) -> ClientInstance:
+        """The instance, while running."""
+        return self.shared.instance
+
+    @property
+    def shared(self) -> LoopInstance:
+        """The instance, while running."""
+        if self.state != "running" or self._shared is None:
+            raise self.not_running()
+        self._check_here(self._shared)
+        return self._shared
+
+    def ask(self, question: Callable[[ConsumerHost], _T]) -> _T:
+        """Put a question to the host."""
+        _ = self.shared  # says so when it is not running, or used from elsewhere
+        assert self._host is not None
+        return question(self._host)
+
+    def _check_here(self, shared: LoopInstance) -> None:
+        check_loop(shared, f"the consumer of group '{self.group}'")

@@ -1,0 +1,275 @@
+"""The producer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from gimbalmq.aio.sender import Sender
+from gimbalmq.aio.shared import check_loop, share
+from gimbalmq.aio.transaction import CheckAnswer, Checks, Transaction
+from gimbalmq.client.producer_options import ProducerOptions
+from gimbalmq.client.producer_stats import ProducerStats, producer_stats
+from gimbalmq.client.selectors import QueueSelector
+from gimbalmq.client.transaction import not_ended, stored_half, unsafe_half
+from gimbalmq.core.fault import BrokerHealth
+from gimbalmq.errors import GimbalError, SendError, StateError, TransportError
+from gimbalmq.flows.transaction import (
+    HALF_FLAG,
+    HalfMessage,
+    Outcome,
+    check_transactional,
+    end_transaction,
+    half_properties,
+)
+from gimbalmq.model.message import Message, SendResult, SendStatus
+from gimbalmq.model.queue import MessageQueue
+
+__all__ = ["Producer"]
+
+_log = logging.getLogger("gimbalmq.producer")
+
+
+class Producer(ProducerOptions[CheckAnswer]):
+    """Sends messages from coroutines; an async context manager.
+
+    Any number of coroutines may send at once: their messages share one connection per broker and
+    leave together. At most `back_pressure_for_async_send_num` messages are in flight; further
+    sends wait their turn. A send that is cancelled stops waiting; whether its message arrives is
+    open.
+
+        async with Producer("shop", nameserver="127.0.0.1:9876") as producer:
+            result = await producer.send(Message("orders", b"...", keys=["42"]))
+
+    The options are those of `gimbalmq.Producer`. `check` may be a coroutine function; a plain one
+    runs on a thread.
+    """
+
+    def _prepare_life(self) -> None:
+        self._sender: Sender | None = None
+        self._checks: Checks | None = None
+
+    # ---- life --------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Start; needed unless the producer is used as a context manager."""
+        if self._sender is not None:
+            raise StateError(f"producer of group '{self.group}' is already started")
+        shared = await share(self.client_id, self._access, self._instance_settings)
+        try:
+            sender = Sender(shared, self._settings)
+            checks = None if self._check is None else Checks(self._check, self._answer_check)
+            shared.instance.add_producer(sender.wire_group, None if checks is None else checks.ask)
+        except BaseException:
+            await shared.release()
+            raise
+        sender.publishing.start_detector()
+        self._sender, self._checks = sender, checks
+        return self
+
+    async def stop(self) -> None:
+        """Wait for what is in flight, tell the brokers, let go of the connections.
+
+        Waits for results no longer than a send may take. Safe to call again.
+        """
+        sender, checks = self._sender, self._checks
+        if sender is None:
+            return
+        check_loop(sender.shared, f"the producer of group '{self.group}'")
+        self._sender = self._checks = None
+        shared, timeout_s = sender.shared, self._settings.timeout_s
+        try:
+            if checks is not None:
+                await checks.stop(timeout_s)
+            await sender.close(timeout_s)
+            sender.publishing.stop_detector()
+            gone = asyncio.Event()
+            shared.instance.remove_producer(sender.wire_group, gone.set)
+            await asyncio.wait_for(gone.wait(), timeout_s)
+        except TimeoutError:
+            _log.warning("group %s: not every broker has answered to the goodbye", self.group)
+        finally:
+            await shared.release()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # ---- sending -----------------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Send a message and wait until a broker has stored it.
+
+            results = await asyncio.gather(*(producer.send(one) for one in messages))
+
+        Args:
+            message: What to send.
+            queue: Send to exactly this queue.
+            selector: Picks one of the topic's queues, which is then the only one tried, as it is
+                with `queue` and with a message's `sharding_key`.
+            timeout_s: Instead of the producer's own.
+
+        Raises:
+            SendError: no broker stored it, or there was no room for it in time.
+            TopicNotFoundError: the topic does not exist and is not created by brokers.
+        """
+        return await self._running().send(message, queue, selector, self._limit_s(timeout_s))
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Hand a message to the connection and wait for nothing: it may get lost."""
+        await self._running().send_oneway(message, queue, selector)
+
+    async def send_batch(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> tuple[SendResult, ...]:
+        """Send messages of one topic together, in order; returns one result per wire batch.
+
+        Raises:
+            SendError: a batch was not stored; says how many before it were.
+            ConfigurationError: the topics differ, or a message has a delay.
+        """
+        listed: Sequence[Message] = (
+            messages if isinstance(messages, list | tuple) else tuple(messages)
+        )
+        return await self._running().send_batch(listed, queue, selector, self._limit_s(timeout_s))
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send what gathers for a batch, and wait until every message has its result.
+
+        Raises:
+            TransportError: that took longer than `timeout_s`.
+        """
+        sender = self._running()
+        if not await sender.flush(timeout_s):
+            raise TransportError(
+                f"{sender.room.messages} messages with {sender.room.bytes} bytes still have no "
+                f"result after {timeout_s} s"
+            )
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that messages of a topic are sent to, in the order of the round robin."""
+        sender = self._running()
+        info = await sender.info(sender.wire_topic(topic))
+        return sender.user_queues(info, topic)
+
+    def brokers(self) -> dict[str, BrokerHealth]:
+        """What fault tolerance knows of each broker; empty while it is off."""
+        return self._running().publishing.health()
+
+    def stats(self) -> ProducerStats:
+        """What this producer measured: attempts and latency by broker, and what is in flight."""
+        sender = self._running()
+        in_flight = sender.room.messages, sender.room.bytes
+        return producer_stats(self.group, self.client_id, sender.meter, self.brokers(), in_flight)
+
+    def _limit_s(self, timeout_s: float | None) -> float:
+        return self._settings.timeout_s if timeout_s is None else timeout_s
+
+    def _running(self) -> Sender:
+        sender = self._sender
+        if sender is None:
+            raise StateError(
+                f"producer of group '{self.group}' is not running: use it in an async with "
+                "statement, or await start() first"
+            )
+        check_loop(sender.shared, f"the producer of group '{self.group}'")
+        return sender
+
+    # ---- transactions ------------------------------------------------------------------------
+
+    def transaction(self, message: Message, *, timeout_s: float | None = None) -> Transaction:
+        """A transaction around the body of the async with statement.
+
+            async with producer.transaction(Message("orders", b"...")) as transaction:
+                await database.save(order, transaction.message_id)
+
+        Raises (when entered):
+            SendError: the broker did not store the message safely; the body does not run.
+
+        Raises (when left):
+            SendError: the broker did not confirm the outcome and there is no `check`.
+        """
+        sender = self._running()
+        check_transactional(message)
+        limit_s = self._limit_s(timeout_s)
+        wire_topic = sender.wire_topic(message.topic)
+
+        async def store_half() -> tuple[SendResult, HalfMessage]:
+            extra = half_properties(sender.wire_group)
+            result = await sender.send_half(message, extra, HALF_FLAG, limit_s)
+            half = stored_half(result, wire_topic)
+            if result.status is not SendStatus.SEND_OK:
+                await end(half, Outcome.ROLLBACK, f"stored with {result.status.name} only")
+                raise unsafe_half(result, message.topic)
+            return result, half
+
+        async def end(half: HalfMessage, outcome: Outcome, remark: str | None) -> None:
+            address = (await sender.info(wire_topic)).masters.get(half.broker, "")
+            try:
+                await self._end(sender, address, half, outcome, remark, limit_s)
+            except SendError as error:
+                if self._check is None:
+                    raise
+                _log.warning("%s", error)
+            if sender.trace is not None:
+                sender.trace.ended(address, half, outcome, message.tags, message.keys)
+
+        return Transaction(store_half, end)
+
+    @staticmethod
+    async def _end(
+        sender: Sender,
+        address: str,
+        half: HalfMessage,
+        outcome: Outcome,
+        remark: str | None,
+        timeout_s: float,
+    ) -> None:
+        try:
+            if not address:
+                raise TransportError(f"broker '{half.broker}' has no master now")
+            await sender.shared.run(
+                end_transaction(
+                    address, sender.wire_group, half, outcome, remark=remark, timeout_s=timeout_s
+                )
+            )
+        except GimbalError as error:
+            raise not_ended(half, outcome, error) from error
+
+    async def _answer_check(
+        self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None
+    ) -> None:
+        sender = self._sender
+        if sender is None:
+            return  # stopped meanwhile: the broker asks another producer of the group
+        await self._end(sender, address, half, outcome, remark, self._settings.timeout_s)
+        if sender.trace is not None:
+            sender.trace.ended(address, half, outcome, None, ())

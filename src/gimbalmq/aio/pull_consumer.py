@@ -1,0 +1,94 @@
+"""The classic pull consumer for asyncio."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from gimbalmq.aio.membership import Membership
+from gimbalmq.client.access import Access
+from gimbalmq.client.pull_consumer import PullReader
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.wire.record import PullResult
+
+__all__ = ["PullConsumer"]
+
+
+class PullConsumer(PullReader[Membership]):
+    """Pulls from any queue at any offset; its group shares out the topics it asks about.
+
+        async with PullConsumer("audit", nameserver="127.0.0.1:9876") as consumer:
+            for queue in consumer.assignment("orders"):
+                result = await consumer.pull(queue, await consumer.committed(queue) or 0)
+                await consumer.commit(queue, result.next_offset)
+
+    The options are those of `gimbalmq.PullConsumer`. `subscribe`, `assignment` and
+    `on_queues_changed` do not wait and are plain methods.
+    """
+
+    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
+        return Membership(self.group, self.client_id, access, settings)
+
+    async def start(self) -> Self:
+        """Connect; the group is joined with the first topic that is asked about."""
+        await self._membership.start(self._new_host)
+        return self
+
+    async def stop(self) -> None:
+        """Leave the group; safe to call again."""
+        if await self._membership.stop(drain_s=0.0):
+            await self._membership.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic."""
+        return await self._membership.shared.run(self._queues_flow(topic))
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_messages: int = 32,
+        tags: str = "*",
+        wait_s: float = 0.0,
+    ) -> PullResult:
+        """Messages from an offset on, at most 32 at a time from a stock broker.
+
+        Args:
+            queue: Any queue, not only those assigned to this member.
+            offset: The first offset wanted.
+            max_messages: At most this many.
+            tags: `*`, or the wanted tags joined by `||`.
+            wait_s: How long the broker may hold the request when there is nothing new.
+        """
+        flow = self._pull_flow(queue, offset, max_messages, tags, wait_s)
+        return await self._membership.shared.run(flow)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's stored offset of a queue, or None."""
+        return await self._membership.shared.run(self._committed_flow(queue))
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Store the group's offset of a queue, the next one to read, and wait for it."""
+        await self._membership.shared.run(self._commit_flow(queue, offset))
+
+    async def bounds(self, queue: MessageQueue) -> tuple[int, int]:
+        """The first offset that is still stored, and one past the last."""
+        return await self._membership.shared.run(self._bounds_flow(queue))
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The first offset stored at or after a time."""
+        return await self._membership.shared.run(self._offset_at_flow(queue, timestamp_ms))

@@ -1,0 +1,99 @@
+"""Client instances on an event loop, by client id: as `client.shared`, for coroutines.
+
+An instance belongs to the loop it was started on. Another loop gets its own, and using an object
+from a loop that is not its own is an error, not a hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from gimbalmq.client.access import Access
+from gimbalmq.errors import ConfigurationError, StateError
+from gimbalmq.flows.effects import Flow
+from gimbalmq.flows.route import NameServers
+from gimbalmq.runtime.address_server import NameServerRefresh
+from gimbalmq.runtime.aio import AioDriver
+from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+
+__all__ = ["LoopInstance", "check_loop", "share"]
+
+_T = TypeVar("_T")
+
+
+class LoopInstance:
+    """An instance on the running loop, and whoever uses it."""
+
+    def __init__(self, instance: ClientInstance, access: Access) -> None:
+        self.instance = instance
+        self.access = access
+        self.driver = AioDriver(instance, reach=access.reach)
+        self.users = 0
+        instance.attach(self.driver)
+        if access.source.changes:
+            NameServerRefresh(instance, access.source.addresses_now)
+
+    def post(self, action: Callable[[], None]) -> None:
+        """Run something on the loop, soon; from any thread."""
+        self.driver.post(action)
+
+    async def run(self, flow: Flow[_T]) -> _T:
+        """Run a flow over the instance's connections."""
+        return await self.driver.run(flow)
+
+    async def release(self) -> None:
+        """One user less; the last one closes."""
+        self.users -= 1
+        if not self.users:
+            for key in [key for key, one in _instances.items() if one is self]:
+                del _instances[key]
+            await self.driver.close()
+
+
+#: Instances in use; the loop is part of the key, so threads with loops of their own do not meet.
+_instances: dict[tuple[object, ...], LoopInstance] = {}
+
+
+async def share(client_id: str, access: Access, settings: InstanceSettings) -> LoopInstance:
+    """The instance of that client id on the running loop; pair it with `release`.
+
+    Raises:
+        ConfigurationError: it runs, but reaches its cluster in another way.
+    """
+    source = access.source
+    key = asyncio.get_running_loop(), client_id, source
+    if key not in _instances:
+        if source.changes:  # an address server has to be asked, which waits
+            addresses = await asyncio.to_thread(source.addresses_now)
+        else:
+            addresses = source.addresses_now()
+        if key not in _instances:
+            instance = ClientInstance(client_id, NameServers(addresses), settings)
+            _instances[key] = LoopInstance(instance, access)
+    shared = _instances[key]
+    if shared.access.reach != access.reach:
+        raise ConfigurationError(
+            f"client '{client_id}' is running with other keys, TLS or address_map: give all that "
+            "share a client_id the same, or another client_id"
+        )
+    shared.users += 1
+    return shared
+
+
+def check_loop(shared: LoopInstance, what: str) -> None:
+    """Refuse to be used from elsewhere.
+
+    Raises:
+        StateError: another loop is running, or none.
+    """
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is not shared.driver.loop:
+        raise StateError(
+            f"{what} belongs to the event loop it was started on: use it there, or make one for "
+            "each loop"
+        )

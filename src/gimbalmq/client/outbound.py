@@ -1,0 +1,400 @@
+"""What a producer sends: messages turned into attempts, with everything but the sending itself.
+
+Queue, namespace, compression, ids, traces and fault tolerance are decided here, once for the
+producers of both kinds. Whoever sends finds the publish list first, waits for room and for
+answers, on a thread or on an event loop.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from gimbalmq.client.batching import Batching, BatchKey, Gathered
+from gimbalmq.client.producer_stats import SendMeter
+from gimbalmq.client.publishing import Publishing
+from gimbalmq.client.selectors import QueueSelector
+from gimbalmq.client.shared import InstanceHolder
+from gimbalmq.client.tracing import SendTrace, TraceLog
+from gimbalmq.core.fault import FaultTolerance
+from gimbalmq.core.publish import PublishInfo
+from gimbalmq.core.selection import queue_by_key
+from gimbalmq.errors import ConfigurationError, GimbalError, SendError, StateError
+from gimbalmq.flows.batch import BATCH_PROPERTIES, batch_entry, cut_batches
+from gimbalmq.flows.outgoing import Outgoing, SendSettings, prepare
+from gimbalmq.flows.send import Attempt, AttemptReport, Sending, SendPolicy
+from gimbalmq.model.message import Message
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.transport.address import local_ip
+from gimbalmq.wire.batch import BatchEntry, encode_batch
+from gimbalmq.wire.command import Command
+from gimbalmq.wire.headers import send_batch_request, send_request
+from gimbalmq.wire.ids import UniqueIds, month_start_ms
+from gimbalmq.wire.names import with_namespace
+from gimbalmq.wire.trace import TRACE_GROUP_PREFIX, TraceMessageType
+
+__all__ = ["Outbound", "SenderSettings", "not_all_stored"]
+
+
+class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a producer, checked."""
+
+    group: str
+    namespace: str | None
+    timeout_s: float
+    limits: SendSettings
+    sync_policy: SendPolicy
+    async_policy: SendPolicy
+    tolerance: FaultTolerance | None
+    in_flight_max: int
+    in_flight_bytes_max: int
+    batching: Batching | None
+    trace_topic: str | None
+
+    def __post_init__(self) -> None:
+        numbers = {
+            "timeout_s": self.timeout_s,
+            "back_pressure_for_async_send_num": self.in_flight_max,
+            "back_pressure_for_async_send_size": self.in_flight_bytes_max,
+            "max_message_size": self.limits.max_message_size,
+            "default_topic_queue_nums": self.limits.default_topic_queue_nums,
+        }
+        for name, number in numbers.items():
+            if number <= 0:
+                raise ConfigurationError(f"{name} is {number}: give a number above 0")
+
+
+class Outbound:
+    """The outgoing side of one running producer, without the waiting."""
+
+    def __init__(
+        self, shared: InstanceHolder, settings: SenderSettings, send_trace: SendTrace
+    ) -> None:
+        self._settings = settings
+        self._limits = settings.limits
+        namespace = settings.namespace
+        self._namespace = namespace
+        self.wire_group = with_namespace(namespace, settings.group)
+        self._extra = None if namespace is None else {"INSTANCE_ID": namespace}
+        self.publishing = Publishing(shared, settings.limits, settings.tolerance)
+        self.meter = SendMeter(settings.group)
+        self.publishing.measure(self.meter)
+        self.trace: TraceLog | None = None
+        if settings.trace_topic is not None:
+            self.trace = TraceLog(
+                shared, settings.group, settings.trace_topic, settings.limits, send_trace
+            )
+        self._single = msgspec.structs.replace(settings.sync_policy, attempts_max=1)
+        self._pid = os.getpid()
+        self._ids = UniqueIds(local_ip(), self._pid, secrets.randbits(32))
+        self._month_started_ms = self._month_until_ms = 0
+
+    def wire_topic(self, topic: str) -> str:
+        """The topic as brokers name it."""
+        return topic if self._namespace is None else with_namespace(self._namespace, topic)
+
+    # ---- one message -------------------------------------------------------------------------
+
+    def prepared(
+        self,
+        message: Message,
+        message_id: str,
+        now_ms: int,
+        info: PublishInfo,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout_s: float,
+        policy: SendPolicy,
+        extra: dict[str, str] | None = None,
+        sys_flag: int = 0,
+    ) -> tuple[Sending, int]:
+        """A sending that has not started, and its size."""
+        if self._namespace is not None and extra is not None:
+            extra = {**extra, "INSTANCE_ID": self._namespace}
+        outgoing = prepare(
+            message, message_id, self._limits, self._extra if extra is None else extra
+        )
+        chosen: MessageQueue | None = None
+        if queue is not None or selector is not None or message.sharding_key is not None:
+            chosen = self._chosen(info, message, queue, selector)
+            if policy is self._settings.sync_policy:
+                policy = self._single
+        sending = self._sending(
+            message, outgoing, info, chosen, now_ms, policy, timeout_s, sys_flag
+        )
+        return sending, len(outgoing.body)
+
+    def _sending(
+        self,
+        message: Message,
+        outgoing: Outgoing,
+        info: PublishInfo,
+        chosen: MessageQueue | None,
+        now_ms: int,
+        policy: SendPolicy,
+        timeout_s: float,
+        sys_flag: int = 0,
+    ) -> Sending:
+        publishing, namespace = self.publishing, self._namespace
+
+        def next_attempt(failed_broker: str | None) -> Attempt:
+            target = chosen if chosen is not None else publishing.next_queue(info, failed_broker)
+            request = self._request(target, outgoing, now_ms, sys_flag)
+            address = info.masters.get(target.broker, "")
+            if namespace is not None:
+                target = MessageQueue(message.topic, target.broker, target.queue_id)
+            return Attempt(target, address, request)
+
+        message_id = outgoing.message_id
+        stored = self._report_stored(message, message_id, len(message.body), half=sys_flag != 0)
+        return Sending(next_attempt, message_id, policy, timeout_s, publishing.report, stored)
+
+    def _request(
+        self, target: MessageQueue, outgoing: Outgoing, now_ms: int, sys_flag: int
+    ) -> Command:
+        limits = self._limits
+        return send_request(
+            group=self.wire_group,
+            queue=target,
+            body=outgoing.body,
+            properties=outgoing.properties,
+            born_timestamp_ms=now_ms,
+            sys_flag=outgoing.sys_flag | sys_flag,
+            default_topic=limits.create_topic_key,
+            default_topic_queues=limits.default_topic_queue_nums,
+        )
+
+    def _chosen(
+        self,
+        info: PublishInfo,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+    ) -> MessageQueue:
+        """The one queue that was asked for, with its name on the wire."""
+        if queue is not None and selector is not None:
+            raise ConfigurationError("send takes a queue or a selector, not both")
+        if queue is None and selector is None:
+            assert message.sharding_key is not None
+            return queue_by_key(info.queues, message.sharding_key)
+        if selector is not None:
+            queue = selector(self.user_queues(info, message.topic), message)
+        if not isinstance(queue, MessageQueue):
+            raise ConfigurationError(
+                f"the selector of a message for topic '{message.topic}' returned {queue!r}, which "
+                "is no queue"
+            )
+        wire = MessageQueue(info.route.topic, queue.broker, queue.queue_id)
+        if queue.topic != message.topic or wire not in info.queues:
+            raise ConfigurationError(
+                f"queue {queue.path} is not one of the {len(info.queues)} queues of topic "
+                f"'{message.topic}'"
+            )
+        return wire
+
+    def user_queues(self, info: PublishInfo, topic: str) -> tuple[MessageQueue, ...]:
+        """The publish list as users name it: without the namespace."""
+        if self._namespace is None:
+            return info.queues
+        return tuple(MessageQueue(topic, one.broker, one.queue_id) for one in info.queues)
+
+    def _report_stored(
+        self, message: Message, message_id: str, body_bytes: int, *, half: bool = False
+    ) -> AttemptReport | None:
+        """Who is told when a broker has stored a message, if anybody."""
+        trace, noted = self.trace, self.publishing.report_stored
+        if trace is None:
+            return noted
+        kind = TraceMessageType.NORMAL
+        if half:
+            kind = TraceMessageType.TRANSACTION_HALF
+        elif message.delay_level is not None or message.deliver_at is not None:
+            kind = TraceMessageType.DELAY
+
+        def report(
+            attempt: Attempt, outcome: Command | GimbalError, latency_s: float, now_s: float
+        ) -> None:
+            if noted is not None:
+                noted(attempt, outcome, latency_s, now_s)
+            trace.sent(message, message_id, body_bytes, kind, attempt, outcome, latency_s)
+
+        return report
+
+    def new_id(self, now_ms: int) -> str:
+        """A new unique message id."""
+        self._check_process(now_ms)
+        return self._ids.next(now_ms, self._month_started_ms)
+
+    def _check_process(self, now_ms: int) -> None:
+        """Be ready for ids of this moment.
+
+        Raises:
+            StateError: this is a forked child, which would repeat its parent's ids and use its
+                parent's connections.
+        """
+        if os.getpid() != self._pid:
+            raise StateError(
+                f"the producer of group '{self._settings.group}' was started in process "
+                f"{self._pid}: make one in each process"
+            )
+        if now_ms >= self._month_until_ms:
+            # Ids count from the start of the month, so that their time fits 32 bits.
+            now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
+            self._month_started_ms = month_start_ms(now)
+            self._month_until_ms = month_start_ms(now.replace(day=1) + timedelta(days=32))
+
+    # ---- batches -----------------------------------------------------------------------------
+
+    def cut(self, messages: Sequence[Message], now_ms: int) -> list[tuple[Sequence[str], bytes]]:
+        """The wire batches that carry some messages: the ids and the body of each."""
+        self._check_process(now_ms)
+        new_id = functools.partial(self._ids.next, now_ms, self._month_started_ms)
+        batches = cut_batches(messages, new_id, self._limits, self._extra)
+        return [(batch.message_ids, batch.body) for batch in batches]
+
+    def batch_sendings(
+        self,
+        messages: Sequence[Message],
+        batches: Sequence[tuple[Sequence[str], bytes]],
+        now_ms: int,
+        info: PublishInfo,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout_s: float,
+    ) -> list[Sending]:
+        """One sending for each wire batch, to be carried out one after the other."""
+        first = messages[0]
+        chosen = None
+        if queue is not None or selector is not None or _common_key(messages) is not None:
+            chosen = self._chosen(info, first, queue, selector)
+        policy = self._settings.sync_policy if chosen is None else self._single
+        return [
+            self._batch_sending(first, info, chosen, ids, body, now_ms, policy, timeout_s)
+            for ids, body in batches
+        ]
+
+    def _batch_sending(
+        self,
+        first: Message,
+        info: PublishInfo,
+        chosen: MessageQueue | None,
+        message_ids: Sequence[str],
+        body: bytes,
+        now_ms: int,
+        policy: SendPolicy,
+        timeout_s: float,
+    ) -> Sending:
+        limits = self._limits
+
+        def next_attempt(failed_broker: str | None) -> Attempt:
+            target = chosen or self.publishing.next_queue(info, failed_broker)
+            request = send_batch_request(
+                group=self.wire_group,
+                queue=target,
+                body=body,
+                properties=BATCH_PROPERTIES,
+                born_timestamp_ms=now_ms,
+                default_topic=limits.create_topic_key,
+                default_topic_queues=limits.default_topic_queue_nums,
+            )
+            address = info.masters.get(target.broker, "")
+            if self._namespace is not None:
+                target = MessageQueue(first.topic, target.broker, target.queue_id)
+            return Attempt(target, address, request)
+
+        ids = ",".join(message_ids)
+        stored = self._report_stored(first, ids, len(body))
+        return Sending(next_attempt, ids, policy, timeout_s, self.publishing.report, stored)
+
+    # ---- automatic batches -------------------------------------------------------------------
+
+    def entry(
+        self,
+        message: Message,
+        message_id: str,
+        info: PublishInfo,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+    ) -> tuple[BatchKey, BatchEntry]:
+        """A message as part of a batch that gathers, and what it may go together with."""
+        chosen = None
+        if queue is not None or selector is not None or message.sharding_key is not None:
+            chosen = self._chosen(info, message, queue, selector)
+        return (message.topic, chosen, message.tags), batch_entry(message, message_id, self._extra)
+
+    def gathered_sending(
+        self, gathered: Gathered, info: PublishInfo, policy: SendPolicy
+    ) -> Sending:
+        """What has gathered, as one sending."""
+        topic, chosen, tags = gathered.key
+        return self._batch_sending(
+            Message(topic, b"", tags=tags),
+            info,
+            chosen,
+            gathered.message_ids,
+            encode_batch(gathered.entries),
+            time.time_ns() // 1_000_000,
+            policy,
+            self._settings.timeout_s,
+        )
+
+    # ---- traces ------------------------------------------------------------------------------
+
+    def trace_sending(self, message: Message) -> tuple[Sending, int]:
+        """A trace message, which has a group of its own, and its size; its route is known."""
+        info = self.publishing.known(message.topic)
+        if info is None:
+            raise StateError(f"the route of trace topic '{message.topic}' is not known")
+        now_ms = time.time_ns() // 1_000_000
+        outgoing = prepare(message, self.new_id(now_ms), self._limits)
+        group = f"{TRACE_GROUP_PREFIX}-{self._settings.group}"
+
+        def next_attempt(failed_broker: str | None) -> Attempt:
+            target = self.publishing.next_queue(info, failed_broker)
+            request = send_request(
+                group=group,
+                queue=target,
+                body=outgoing.body,
+                properties=outgoing.properties,
+                born_timestamp_ms=now_ms,
+                sys_flag=outgoing.sys_flag,
+                default_topic=self._limits.create_topic_key,
+                default_topic_queues=self._limits.default_topic_queue_nums,
+            )
+            return Attempt(target, info.masters.get(target.broker, ""), request)
+
+        sending = Sending(
+            next_attempt,
+            outgoing.message_id,
+            self._settings.async_policy,
+            self._settings.timeout_s,
+            self.publishing.report,
+        )
+        return sending, len(outgoing.body)
+
+
+def not_all_stored(stored: int, batches: int, topic: str, error: SendError) -> SendError:
+    """The error for a batch that was not stored after others were."""
+    if not stored:
+        return error
+    return SendError(
+        f"{stored} of {batches} batches for topic '{topic}' were stored, the next was not: {error}",
+        attempts=error.attempts,
+        code=error.code,
+    )
+
+
+def _common_key(messages: Sequence[Message]) -> str | int | None:
+    key = messages[0].sharding_key
+    if any(message.sharding_key != key for message in messages):
+        raise ConfigurationError(
+            "a batch goes to one queue, but its messages have different sharding keys: send one "
+            "batch for each key"
+        )
+    return key

@@ -1,0 +1,326 @@
+"""Listeners on an event loop: the tasks that run them, at most `workers` at a time.
+
+The counterpart of `workers` and `listening` for coroutines, with the same meaning: a pulled reply
+waits as one piece of work, tasks claim runs of it, short ones while listeners are slow; an ordered
+run is claimed whole. Listeners that are plain functions run on threads, so that they do not hold
+up the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Executor as ThreadExecutor
+from typing import Any, Final
+
+import msgspec
+
+from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.verdict import Commit, Rollback
+from gimbalmq.runtime.coroutines import coroutine_stack, is_coroutine_listener
+from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
+from gimbalmq.runtime.running import RunningWork
+from gimbalmq.runtime.verdicts import consumed, delay_level, is_named, may_start, report
+
+__all__ = ["LoopListening", "TaskPool"]
+
+#: As for threads: a run is cut so that it takes about this long, or shared after it.
+_RUN_S: Final = 0.002
+_NEWEST: Final = 0.3
+
+
+class LoopListening(Listening):
+    """The listeners of one consumer: coroutine functions, or functions for `threads`."""
+
+    def __init__(
+        self,
+        listener_for: Callable[[str], Listener | None],
+        settings: ListenerSettings,
+        threads: ThreadExecutor,
+    ) -> None:
+        super().__init__(listener_for, settings)
+        self._loop = asyncio.get_running_loop()
+        self._threads = threads
+
+    def run(self, work: RunningWork, share_after_s: float) -> Consumed:
+        """Run over the work, from another thread, which waits for the loop."""
+        return asyncio.run_coroutine_threadsafe(
+            self.run_async(work, share_after_s), self._loop
+        ).result()
+
+    async def run_async(self, work: RunningWork, share_after_s: float) -> Consumed:
+        """Run over the work; a run of single messages may end early, to be shared."""
+        own = self._listener_for(work.consume.queue.topic)
+        if own is not None and not is_coroutine_listener(own):
+            # One hop to a thread for the whole run, where it goes on as any other.
+            return await self._loop.run_in_executor(
+                self._threads, self._run_on_thread, work, share_after_s
+            )
+        if work.consume.ordered:
+            return await self._in_order_async(work)
+        if self._settings.batch_size > 1:
+            return await self._batch_async(work)
+        return await self._one_by_one_async(work, share_after_s)
+
+    def _run_on_thread(self, work: RunningWork, share_after_s: float) -> Consumed:
+        work.thread_id = threading.get_ident()  # for those who ask where it is
+        return super().run(work, share_after_s)
+
+    # ---- the three ways ----------------------------------------------------------------------
+
+    async def _one_by_one_async(self, work: RunningWork, share_after_s: float) -> Consumed:
+        consume = work.consume
+        failures: list[tuple[int, int]] = []
+        started = now = time.monotonic()
+        position = work.first
+        while (
+            position < work.until
+            and now < started + share_after_s
+            and may_start(consume.permit, now)
+        ):
+            work.position = position
+            message = consume.batch.messages[position]
+            try:
+                await self._await(consume, message, message)
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+                failures.append((position, delay_level(error)))
+                report(error, message)
+            position += 1
+            now = time.monotonic()
+        return consumed(work, position, failures, now - started)
+
+    async def _batch_async(self, work: RunningWork) -> Consumed:
+        consume = work.consume
+        started = time.monotonic()
+        if not may_start(consume.permit, started):
+            return consumed(work, work.first, [], 0.0)
+        failures: list[tuple[int, int]] = []
+        for _listener, positions in self._by_listener(consume, range(work.first, work.until)):
+            messages = [consume.batch.messages[position] for position in positions]
+            try:
+                await self._await(consume, messages[0], messages)
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+                report(error, messages[0])
+                level = delay_level(error)
+                failures += (
+                    (position, level)
+                    for position, message in zip(positions, messages, strict=True)
+                    if is_named(error, message)
+                )
+        return consumed(work, work.until, sorted(failures), time.monotonic() - started)
+
+    async def _in_order_async(self, work: RunningWork) -> Consumed:
+        consume, auto_commit = work.consume, self._settings.auto_commit
+        size = self._settings.batch_size
+        position = committed = work.first
+        ending: dict[str, Any] = {}
+        started = now = time.monotonic()
+        while position < work.until and may_start(consume.permit, now):
+            work.position, work.since = position, now
+            upto = min(position + size, work.until)
+            messages = consume.batch.messages[position:upto]
+            try:
+                verdict = await self._await(
+                    consume, messages[0], messages[0] if size == 1 else list(messages)
+                )
+            except Exception as error:  # noqa: BLE001 - whatever a listener raises stops the queue
+                report(error, messages[0])
+                ending = self._stopped_by(error, messages)
+                break
+            position, now = upto, time.monotonic()
+            if auto_commit or verdict is Commit:
+                committed = position
+            elif verdict is Rollback:
+                pause_s = self._settings.suspend_current_queue_s
+                ending = {"rolled_back": True, "suspend_s": pause_s}
+                break
+        return Consumed(
+            consume.queue,
+            consume.epoch,
+            consume.batch,
+            work.first,
+            work.until,
+            reached=None if position == work.until else position,
+            uncommitted_from=None if auto_commit else committed,
+            took_s=time.monotonic() - started,
+            **ending,
+        )
+
+    async def _await(self, consume: Consume, message: Any, argument: Any) -> object:
+        listener = self._listener_of(consume, message)
+        try:
+            if is_coroutine_listener(listener):
+                outcome = listener(argument)
+            else:
+                outcome = await self._loop.run_in_executor(self._threads, listener, argument)
+            return await outcome if inspect.isawaitable(outcome) else outcome
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # The listener awaited something that was cancelled; its message is to come again.
+            raise RuntimeError("what the listener waited for was cancelled") from error
+
+
+class _Work:
+    """What is left of one `Consume`."""
+
+    __slots__ = ("consume", "next")
+
+    def __init__(self, consume: Consume) -> None:
+        self.consume = consume
+        self.next = consume.first
+
+
+class TaskPool:
+    """Runs the listeners of one consumer in tasks; everything happens on the loop."""
+
+    def __init__(
+        self, listening: LoopListening, finished: Callable[[Consumed], None], *, workers: int
+    ) -> None:
+        self._listening = listening
+        self._finished = finished
+        self._workers = workers
+        self._waiting: deque[_Work] = deque()
+        #: Claimed and not yet accounted for, by queue and epoch.
+        self._running: Counter[tuple[MessageQueue, int]] = Counter()
+        self._cancelled: set[tuple[MessageQueue, int]] = set()
+        self._tasks: dict[asyncio.Task[None], RunningWork | None] = {}
+        self._stopped = False
+        self._seconds_each: float | None = None
+        #: Numbers for runs, where threads have their ids; below 0, so that none is a thread's.
+        self._numbers = itertools.count(-1, -1)
+
+    # ---- owner -------------------------------------------------------------------------------
+
+    def submit(self, consume: Consume) -> None:
+        """Let a run of messages wait for a task."""
+        self._waiting.append(_Work(consume))
+        self._add_task()
+
+    def cancel(self, queue: MessageQueue, epoch: int) -> int:
+        """Discard what waits of a queue; returns how many messages tasks still hold."""
+        self._waiting = deque(
+            work
+            for work in self._waiting
+            if work.consume.queue != queue or work.consume.epoch != epoch
+        )
+        running = self._running[queue, epoch]
+        if running:
+            self._cancelled.add((queue, epoch))
+        return running
+
+    def accounted(self, done: Consumed) -> None:
+        """The owner has taken a result in: its messages are no longer running."""
+        key = done.queue, done.epoch
+        self._running[key] -= done.until - done.first
+        if not self._running[key]:
+            del self._running[key]
+            self._cancelled.discard(key)
+
+    def running(self) -> list[RunningWork]:
+        """What listeners are doing now."""
+        return [work for work in self._tasks.values() if work is not None]
+
+    def stack_of(self, number: int) -> str | None:
+        """Where the task is that has a run; None for a run on a thread."""
+        for task, work in self._tasks.items():
+            if work is not None and work.thread_id == number < 0:
+                return coroutine_stack(task.get_coro())
+        return None
+
+    def stop(self) -> None:
+        """Start nothing more."""
+        self._stopped = True
+        self._waiting.clear()
+
+    async def join(self, timeout_s: float) -> bool:
+        """Wait for what runs, then cancel it; False when something had to be cancelled."""
+        current = asyncio.current_task()
+        tasks = [task for task in self._tasks if task is not current]
+        if not tasks:
+            return True
+        _done, late = await asyncio.wait(tasks, timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        if late:
+            # A listener that swallows its cancellation is left to the loop.
+            await asyncio.wait(late, timeout=timeout_s)
+        return not late
+
+    # ---- tasks -------------------------------------------------------------------------------
+
+    def _add_task(self) -> None:
+        if not self._stopped and len(self._tasks) < self._workers:
+            task = asyncio.get_running_loop().create_task(self._work())
+            self._tasks[task] = None
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled():
+            task.result()  # the loop reports a fault of ours
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        while self._waiting and not self._stopped:
+            work = self._tasks[task] = self._claim()
+            if self._waiting:
+                self._add_task()
+            started = time.monotonic()
+            done = await self._listening.run_async(work, _RUN_S)
+            self._tasks[task] = None
+            reached = work.until if done.reached is None else done.reached
+            self._measured((time.monotonic() - started) / max(reached - work.first, 1))
+            if reached < work.until and self._give_back(work, reached):
+                done = msgspec.structs.replace(done, until=reached, reached=None)
+            self._finished(done)
+            # Listeners that never wait must not keep heartbeats from being sent.
+            await asyncio.sleep(0)
+
+    def _claim(self) -> RunningWork:
+        claimed = self._waiting[0]
+        consume, first = claimed.consume, claimed.next
+        until = consume.until
+        if not consume.ordered:
+            until = min(first + self._run_length(), until)
+        claimed.next = until
+        if until == consume.until:
+            self._waiting.popleft()
+        self._running[consume.queue, consume.epoch] += until - first
+        width = self._listening.batch_size
+        return RunningWork(consume, first, until, time.monotonic(), next(self._numbers), width)
+
+    def _run_length(self) -> int:
+        if self._listening.batch_size > 1:
+            return self._listening.batch_size
+        if self._seconds_each is None:
+            return 1
+        return max(1, int(_RUN_S / max(self._seconds_each, 1e-7)))
+
+    def _measured(self, seconds_each: float) -> None:
+        known = self._seconds_each
+        self._seconds_each = (
+            seconds_each if known is None else known + _NEWEST * (seconds_each - known)
+        )
+
+    def _give_back(self, work: RunningWork, first: int) -> bool:
+        """Let the rest of a run wait again; not when it must not start any more."""
+        consume = work.consume
+        key = consume.queue, consume.epoch
+        if consume.ordered or self._stopped or key in self._cancelled:
+            return False
+        if not may_start(consume.permit, time.monotonic()):
+            return False
+        self._running[key] -= work.until - first
+        rest = msgspec.structs.replace(consume, first=first, until=work.until)
+        self._waiting.appendleft(_Work(rest))
+        return True

@@ -1,0 +1,263 @@
+import asyncio
+
+import pytest
+
+from aio.conftest import until
+from gimbalmq import Message, PullConsumer, SendStatus
+from gimbalmq.aio import Producer
+from gimbalmq.errors import ConfigurationError, SendError, StateError, TransportError
+from transport.server import LoopbackServer
+
+
+def stored(cluster, topic):
+    """Every body of a topic, by queue, in order."""
+    bodies = {}
+    with PullConsumer("reader", nameserver=cluster.nameserver) as consumer:
+        for queue in consumer.queues(topic):
+            lowest, highest = consumer.bounds(queue)
+            found = []
+            while lowest < highest:
+                result = consumer.pull(queue, lowest)
+                found += [message.body for message in result.messages]
+                lowest = result.next_offset
+            bodies[queue] = found
+    return bodies
+
+
+def flat(bodies):
+    return sorted(body for found in bodies.values() for body in found)
+
+
+def test_many_sends_at_once_are_stored_once_each_and_spread_over_all_queues(run, cluster, topic):
+    async def main():
+        async with Producer("shop", nameserver=cluster.nameserver) as producer:
+            return await asyncio.gather(
+                *(producer.send(Message(topic, b"%03d" % number)) for number in range(200))
+            )
+
+    results = run(main())
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    assert len({result.message_id for result in results}) == 200
+    bodies = stored(cluster, topic)
+    assert flat(bodies) == [b"%03d" % number for number in range(200)]
+    assert all(bodies.values())
+
+
+def test_one_after_the_other_to_one_queue_keeps_the_order(run, cluster, topic):
+    async def main():
+        async with Producer("shop", nameserver=cluster.nameserver) as producer:
+            queue = (await producer.queues(topic))[0]
+            for number in range(5):
+                await producer.send(Message(topic, b"%d" % number), queue=queue)
+            return queue
+
+    queue = run(main())
+    assert stored(cluster, topic)[queue] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_equal_keys_and_selectors_choose_one_queue(run, cluster, topic):
+    async def main():
+        async with Producer("shop", nameserver=cluster.nameserver) as producer:
+            by_key = [
+                await producer.send(Message(topic, b"x", sharding_key="42")) for _ in range(4)
+            ]
+            last = await producer.send(
+                Message(topic, b"x"), selector=lambda queues, _message: queues[-1]
+            )
+            return {result.queue for result in by_key}, last.queue, await producer.queues(topic)
+
+    by_key, last, queues = run(main())
+    assert len(by_key) == 1
+    assert last == queues[-1]
+
+
+def test_a_batch_and_a_oneway_message_arrive(run, cluster, topic):
+    async def main():
+        async with Producer("shop", nameserver=cluster.nameserver) as producer:
+            (result,) = await producer.send_batch(Message(topic, b"b%d" % n) for n in range(3))
+            await producer.send_oneway(Message(topic, b"oneway"))
+            return result
+
+    assert run(main()).message_id.count(",") == 2
+    assert flat(stored(cluster, topic)) == [b"b0", b"b1", b"b2", b"oneway"]
+
+
+def test_automatic_batching_gives_every_message_its_own_result(run, cluster, topic):
+    async def main():
+        async with Producer("shop", nameserver=cluster.nameserver, batching=True) as producer:
+            results = await asyncio.gather(
+                *(producer.send(Message(topic, b"%d" % number)) for number in range(20))
+            )
+            sends = [asyncio.create_task(producer.send(Message(topic, b"f"))) for _ in range(2)]
+            await asyncio.sleep(0)
+            await producer.flush(5.0)
+            return results, await asyncio.gather(*sends)
+
+    results, flushed = run(main())
+    places = {(result.queue, result.queue_offset) for result in (*results, *flushed)}
+    assert len(places) == 22
+    assert len(flat(stored(cluster, topic))) == 22
+
+
+def test_only_so_many_messages_are_in_flight(run, cluster, topic):
+    async def main():
+        async with Producer(
+            "shop", nameserver=cluster.nameserver, back_pressure_for_async_send_num=3
+        ) as producer:
+            most = 0
+
+            async def send():
+                nonlocal most
+                await producer.send(Message(topic, b"x"))
+                most = max(most, producer.stats().in_flight)
+
+            await asyncio.gather(*(send() for _ in range(40)))
+            return most, producer.stats().in_flight
+
+    most, left = run(main())
+    assert 1 <= most <= 3
+    assert left == 0
+    assert len(flat(stored(cluster, topic))) == 40
+
+
+class SilentAfterRoute(LoopbackServer):
+    """A name server and broker in one that answers routes, and sends not at all."""
+
+    def __init__(self):
+        from client.small_cluster import SmallCluster
+
+        self._cluster = SmallCluster("orders")
+        super().__init__(self._respond)
+        self._cluster.address = self.address
+
+    def _respond(self, request):
+        return None if request.code == 310 else self._cluster._respond(request)
+
+    def stop(self):
+        super().stop()
+        self._cluster.stop()
+
+
+def test_a_cancelled_send_gives_its_room_back_and_is_forgotten(run):
+    async def main(address):
+        async with Producer("shop", nameserver=address, timeout_s=1.0) as producer:
+            send = asyncio.create_task(producer.send(Message("orders", b"x"), timeout_s=60.0))
+            await until(lambda: 310 in server.codes)
+            (connection,) = [
+                one
+                for one in producer._running().shared.driver._connections.values()
+                if not one.idle
+            ]
+            assert producer.stats().in_flight == 1
+            send.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await send
+            assert producer.stats().in_flight == 0
+            await until(lambda: connection.idle)
+
+    with SilentAfterRoute() as server:
+        run(main(server.address))
+
+
+def test_whoever_waits_for_room_too_long_gets_an_error_and_leaves_the_queue(run):
+    async def main(address):
+        async with Producer(
+            "shop", nameserver=address, timeout_s=1.0, back_pressure_for_async_send_num=1
+        ) as producer:
+            first = asyncio.create_task(producer.send(Message("orders", b"x"), timeout_s=60.0))
+            await until(lambda: 310 in server.codes)
+            with pytest.raises(SendError, match=r"no room for another message within 0\.05 s"):
+                await producer.send(Message("orders", b"y"), timeout_s=0.05)
+            waiting = asyncio.create_task(producer.send(Message("orders", b"z"), timeout_s=60.0))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            first.cancel()
+            await asyncio.wait([waiting, first])
+            third = asyncio.create_task(producer.send(Message("orders", b"x"), timeout_s=9))
+            await until(lambda: server.codes.count(310) == 2)
+            with pytest.raises(TransportError, match="1 messages"):
+                await producer.flush(0.05)
+            third.cancel()
+            await asyncio.wait([third])
+
+    with SilentAfterRoute() as server:
+        run(main(server.address))
+
+
+def test_a_transaction_commits_and_an_exception_rolls_back(run, cluster, topic):
+    async def main():
+        async with Producer("shop-tx", nameserver=cluster.nameserver) as producer:
+            async with producer.transaction(Message(topic, b"committed")) as transaction:
+                assert transaction.message_id
+            with pytest.raises(ValueError, match="no"):
+                async with producer.transaction(Message(topic, b"rolled back")):
+                    raise ValueError("no")
+            async with producer.transaction(Message(topic, b"given up")) as transaction:
+                transaction.rollback()
+
+    run(main())
+    assert flat(stored(cluster, topic)) == [b"committed"]
+
+
+def test_states_are_told_and_options_checked_as_on_threads(run, cluster, topic):
+    async def main():
+        producer = Producer("shop", nameserver=cluster.nameserver)
+        with pytest.raises(StateError, match="async with"):
+            await producer.send(Message(topic, b"x"))
+        async with producer:
+            with pytest.raises(StateError, match="already started"):
+                await producer.start()
+            queue = (await producer.queues(topic))[0]
+            with pytest.raises(ConfigurationError, match="not both"):
+                await producer.send(
+                    Message(topic, b"x"), queue=queue, selector=lambda queues, _m: queues[0]
+                )
+        await producer.stop()  # again: harmless
+
+    run(main())
+    with pytest.raises(ConfigurationError, match="DEFAULT_PRODUCER"):
+        Producer("DEFAULT_PRODUCER", nameserver=cluster.nameserver)
+
+
+def test_two_producers_of_one_client_share_their_instance(run, cluster, topic):
+    async def main():
+        names = {"nameserver": cluster.nameserver, "client_id": "shared"}
+        async with Producer("one", **names) as one, Producer("two", **names) as two:
+            assert one._running().shared is two._running().shared
+            await one.send(Message(topic, b"x"))
+            with pytest.raises(StateError, match="already has a producer"):
+                await Producer("two", **names).start()
+
+    run(main())
+
+
+def test_each_loop_has_its_own_and_another_loop_is_refused(run, cluster, topic):
+    producer = Producer("shop", nameserver=cluster.nameserver)
+
+    async def start():
+        await producer.start()
+        await producer.send(Message(topic, b"one"))
+
+    async def elsewhere():
+        with pytest.raises(StateError, match="belongs to the event loop it was started on"):
+            await producer.send(Message(topic, b"two"))
+        async with Producer("shop", nameserver=cluster.nameserver) as another:
+            await another.send(Message(topic, b"three"))
+
+    first = asyncio.new_event_loop()
+    try:
+        first.run_until_complete(start())
+        run(elsewhere())
+        first.run_until_complete(producer.stop())
+    finally:
+        first.close()
+    assert flat(stored(cluster, topic)) == [b"one", b"three"]
+
+
+def test_without_a_name_server_the_first_send_says_so(run):
+    async def main():
+        async with Producer("shop", nameserver="127.0.0.1:9", timeout_s=1.0) as producer:
+            with pytest.raises(TransportError, match=r"cannot connect to 127\.0\.0\.1:9"):
+                await producer.send(Message("orders", b"x"))
+
+    run(main())

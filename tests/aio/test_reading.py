@@ -1,0 +1,188 @@
+"""Consumers that ask for their messages, and administration, on a loop."""
+
+import asyncio
+
+import pytest
+
+from aio.conftest import until
+from gimbalmq import Message
+from gimbalmq.aio import Admin, LitePullConsumer, Producer, PullConsumer
+from gimbalmq.errors import ConfigurationError, OffsetError, StateError
+
+
+async def send(cluster, topic, count):
+    async with Producer("shop", nameserver=cluster.nameserver) as producer:
+        return await asyncio.gather(
+            *(producer.send(Message(topic, b"%d" % number, keys=["k"])) for number in range(count))
+        )
+
+
+async def poll_all(consumer, count):
+    bodies = []
+    while len(bodies) < count:
+        messages = await consumer.poll(10.0)
+        assert messages
+        bodies += [message.body for message in messages]
+    return bodies
+
+
+def test_a_subscribed_poller_reads_everything_and_goes_on_where_it_was(run, cluster, topic, group):
+    async def main():
+        await send(cluster, topic, 40)
+        names = {"nameserver": cluster.nameserver, "start_from": "first"}
+        async with LitePullConsumer(group, **names) as consumer:
+            await consumer.subscribe(topic)
+            first = await poll_all(consumer, 40)
+        await send(cluster, topic, 3)
+        async with LitePullConsumer(group, **names) as consumer:
+            await consumer.subscribe(topic)
+            return first, await poll_all(consumer, 3)
+
+    first, second = run(main())
+    assert sorted(first) == sorted(b"%d" % number for number in range(40))
+    assert sorted(second) == [b"0", b"1", b"2"]
+
+
+def test_a_poller_over_assigned_queues_seeks_commits_and_pauses(run, cluster, topic, group):
+    async def main():
+        results = await send(cluster, topic, 8)
+        async with LitePullConsumer(
+            group, nameserver=cluster.nameserver, start_from="first", auto_commit=False
+        ) as consumer:
+            with pytest.raises(StateError, match="subscribe or assign first"):
+                await consumer.poll(0.0)
+            queue = results[0].queue
+            await consumer.assign([queue])
+            with pytest.raises(StateError, match="mutually exclusive"):
+                await consumer.subscribe(topic)
+            with pytest.raises(ConfigurationError, match="0 or more"):
+                await consumer.poll(-1.0)
+            assert queue in await consumer.queues(topic)
+            await until(lambda: consumer.assignment() == {queue})
+            assert len(await poll_all(consumer, 2)) == 2
+            assert await consumer.committed(queue) in {None, 0}  # nothing of what was polled
+            assert await consumer.commit() == {queue: 2}
+            assert await consumer.committed(queue) == 2
+            await consumer.seek(queue, 1)
+            assert len(await poll_all(consumer, 1)) == 1
+            with pytest.raises(OffsetError, match="outside"):
+                await consumer.seek(queue, 99)
+            assert await consumer.offset_at(queue, 0) == 0
+            consumer.pause([queue])
+            consumer.resume([queue])
+
+    run(main())
+
+
+def test_a_poll_waits_for_what_comes_and_a_cancelled_one_takes_nothing(run, cluster, topic, group):
+    async def main():
+        async with LitePullConsumer(
+            group, nameserver=cluster.nameserver, start_from="first"
+        ) as consumer:
+            await consumer.subscribe(topic)
+            assert await consumer.poll(0.01) == []
+            waiting = asyncio.create_task(consumer.poll(30.0))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            waiting = asyncio.create_task(consumer.poll(30.0))
+            await send(cluster, topic, 1)
+            (message,) = await waiting
+            return message.body
+
+    assert run(main()) == b"0"
+
+
+def test_a_classic_pull_consumer_pulls_commits_and_shares(run, cluster, topic, group):
+    async def main():
+        await send(cluster, topic, 8)
+        async with PullConsumer(group, nameserver=cluster.nameserver) as consumer:
+            changes = []
+            consumer.on_queues_changed(topic, lambda _topic, queues: changes.append(queues))
+            await until(lambda: len(consumer.assignment(topic)) == 4)
+            await until(lambda: changes)
+            bodies = []
+            for queue in await consumer.queues(topic):
+                assert await consumer.bounds(queue) == (0, 2)
+                result = await consumer.pull(queue, await consumer.committed(queue) or 0)
+                bodies += [message.body for message in result.messages]
+                await consumer.commit(queue, result.next_offset)
+                assert await consumer.committed(queue) == 2
+                assert await consumer.offset_at(queue, 0) == 0
+            with pytest.raises(ConfigurationError, match="below 0"):
+                await consumer.commit(queue, -1)
+            return bodies
+
+    assert len(set(run(main()))) == 8
+
+
+def test_an_administrator_asks_everything(run, cluster, topic, group):
+    async def main():
+        results = await send(cluster, topic, 8)
+        async with Admin(cluster.nameserver) as admin:
+            route = await admin.create_topic(f"{topic}-new", queues=3)
+            assert len(route.subscribe_queues()) == 6
+            assert {topic, f"{topic}-new"} <= set(await admin.topics())
+            await admin.delete_topic(f"{topic}-new")
+            assert (await admin.route(topic)).topic == topic
+            assert len((await admin.topic_stats(topic)).queues) == 4
+            found = await admin.message(results[0].message_id, topic=topic)
+            assert found.message_id == results[0].message_id
+            assert len(await admin.messages(topic, "k")) == 8
+            tailed = [
+                message.body
+                async for message in admin.tail(topic, start_from="first", follow=False)
+            ]
+            assert sorted(tailed) == [b"%d" % number for number in range(8)]
+            async with LitePullConsumer(
+                group, nameserver=cluster.nameserver, start_from="first"
+            ) as consumer:
+                await consumer.subscribe(topic)
+                await poll_all(consumer, 8)
+                await consumer.commit()
+                assert group in await admin.groups()
+                (member,) = await admin.members(group)
+                assert member.client_id == consumer.client_id
+                assert len((await admin.assignments(group))[consumer.client_id]) == 4
+                assert (await admin.consume_stats(group)).queues
+            offsets = await admin.offsets(group, topic)
+            assert sum(one.lag for one in offsets.values()) == 0
+            moved = await admin.reset(group, topic, "earliest")
+            assert set(moved.values()) == {0}
+
+    run(main())
+
+
+def test_following_a_topic_sees_what_comes_and_ends_with_its_loop(run, cluster, topic):
+    async def main():
+        async with Admin(cluster.nameserver) as admin:
+            seen = []
+
+            async def follow():
+                async for message in admin.tail(topic, start_from="first", poll_interval_s=0.01):
+                    seen.append(message.body)  # noqa: PERF401 - looked at while it grows
+
+            following = asyncio.create_task(follow())
+            await send(cluster, topic, 3)
+            await until(lambda: len(seen) == 3)
+            following.cancel()
+            await asyncio.wait([following])
+
+    run(main())
+
+
+def test_an_administrator_belongs_to_its_loop(run, cluster):
+    admin = Admin(cluster.nameserver)
+    first = asyncio.new_event_loop()
+
+    async def elsewhere():
+        with pytest.raises(StateError, match="belongs to the event loop"):
+            await admin.topics()
+
+    try:
+        first.run_until_complete(admin.topics())
+        run(elsewhere())
+        first.run_until_complete(admin.close())
+        first.run_until_complete(admin.close())
+    finally:
+        first.close()

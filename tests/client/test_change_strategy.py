@@ -1,0 +1,101 @@
+"""A live group changes its strategy member by member, under load: docs/how-to/change-strategy.md."""
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from gimbalmq import Admin, Message, Producer, PushConsumer
+from gimbalmq.broker import EmbeddedCluster
+
+QUEUES = 8
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(2) as cluster:
+        yield cluster
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 30.0
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+class Load:
+    """Sends numbers without a pause until the end of the block."""
+
+    def __init__(self, nameserver, topic):
+        self._producer = Producer("load", nameserver=nameserver)
+        self._topic = topic
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load")
+        self.sent = []
+
+    def __enter__(self):
+        self._producer.start()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join(30.0)
+        self._producer.stop()
+
+    def _run(self):
+        for number in itertools.count():
+            if self._over.wait(0.002):
+                return
+            self._producer.send(Message(self._topic, b"%d" % number))
+            self.sent.append(number)
+
+
+@pytest.mark.parametrize(
+    ("topic", "before", "after"),
+    [("to-ours", "AVG", "CAPPED_HASH"), ("back", "CROSS_TOPIC", "AVG"),
+     ("between-ours", "CAPPED_HASH", "CROSS_TOPIC")],
+)  # fmt: skip
+def test_no_message_is_lost_and_no_queue_is_left_to_nobody(cluster, topic, before, after):
+    cluster.create_topic(topic, queues=QUEUES // 2)
+    got, group = [], f"group-{topic}"
+
+    def member(name, strategy):
+        consumer = PushConsumer(
+            group,
+            nameserver=cluster.nameserver,
+            client_id=name,
+            allocation=strategy,
+            lease=True,
+            start_from="first",
+        )
+        consumer.subscribe(topic, listener=lambda message: got.append(int(message.body)))
+        return consumer.start()
+
+    def shares():
+        return [[q for q in one.assignment() if q.topic == topic] for one in members.values()]
+
+    def settled():
+        held = [queue for share in shares() for queue in share]
+        return len(held) == len(set(held)) == QUEUES
+
+    members = {name: member(name, before) for name in ("ann", "bob", "cid")}
+    try:
+        eventually(settled)
+        with Load(cluster.nameserver, topic) as load, Admin(cluster.nameserver) as admin:
+            for name in tuple(members):
+                members.pop(name).stop()
+                members[name] = member(name, after)
+                eventually(settled)
+                mixed = [one.code for one in admin.diagnose(group, interval_s=0.2).findings]
+                assert mixed == (["MIXED_STRATEGIES"] if name != "cid" else [])
+                seen = len(got)
+                eventually(lambda so_far=seen: len(got) > so_far + 20)
+        eventually(lambda: set(got) == set(load.sent))
+        assert len(got) == len(set(got)), "with leases nothing comes twice"
+    finally:
+        for consumer in members.values():
+            consumer.stop()
