@@ -144,7 +144,7 @@ def test_one_step_for_each_event_and_strategy():
     assert [(step["event"], step["strategy"]) for step in steps] == [
         (event, name) for event in ("+1", "-1") for name in names
     ]
-    fields = ["event", "strategy", "moves", "least_moves", "spread", "fairness"]
+    fields = ["event", "strategy", "moves", "least_moves", "spread", "fairness", "pause_s"]
     assert all(list(step) == fields for step in steps)
 
 
@@ -222,6 +222,52 @@ def test_a_strategy_that_cannot_do_without_options_is_left_out_of_all():
     assert "NEEDY" not in result.stdout
     assert "left out: strategy 'NEEDY' needs the option 'size'" in result.stderr
     assert run("simulate", "--queues", "8", "--members", "2", "--strategy", "NEEDY").exit_code == 2
+
+
+def test_a_rolling_restart_adds_up_and_ends_where_it_began():
+    arguments = ["--queues", "64", "--members", "8", "--strategy", "AVG,CAPPED_HASH"]
+    avg, capped = simulate(*arguments, "--then", "restart")
+    assert (avg["event"], avg["spread"], capped["spread"]) == ("restart", 0, 0)
+    # Every member gives its 8 queues away and gets as many back: nothing less is possible.
+    assert capped["least_moves"] == 128
+    assert capped["least_moves"] <= capped["moves"] < avg["moves"]
+    assert run("simulate", "--queues", "4", "--members", "1", "--then", "restart").exit_code == 2
+
+
+def test_the_pause_is_what_moves_cost():
+    arguments = ["--queues", "64", "--members", "8", "--strategy", "AVG", "--then", "+1"]
+    (step,) = simulate(*arguments, "--hand-over-s", "0.5")
+    assert step["pause_s"] == step["moves"] * 0.5
+
+
+def test_weights_come_from_a_file(tmp_path):
+    arguments = ["--queues", "8", "--members", "2", "--strategy", "WEIGHTED"]
+    file = tmp_path / "weights.json"
+    file.write_text('{"weights": {"simulated/room1@broker-000/0": 100}}')
+    (even,), (weighted,) = simulate(*arguments), simulate(*arguments, "--weights", str(file))
+    assert even["spread"] == 0
+    assert weighted["spread"] == 6, "the heavy queue stands alone"
+    file.write_text('["no"]')
+    result = run("simulate", *arguments, "--weights", str(file))
+    assert (result.exit_code, "weights" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--queues", "8"], ["--group", "g", "--queues", "8"], ["--members", "2"]]
+)
+def test_a_start_is_on_paper_or_a_running_group(arguments):
+    result = run("simulate", *arguments)
+    assert result.exit_code == 2
+    assert "--group alone" in result.output
+
+
+def test_the_picture_marks_the_least():
+    result = run("simulate", "--queues", "64", "--members", "8", "--then", "+1")
+    (line,) = [
+        one for one in result.stdout.splitlines() if one.split()[:2] == ["+1", "CAPPED_HASH"]
+    ]
+    assert "|" in line
+    assert line.endswith(" s")
 
 
 @pytest.mark.parametrize("arguments", [[], ["allocate"], ["simulate"]])

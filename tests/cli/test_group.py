@@ -7,7 +7,7 @@ import pytest
 
 from cli.admin_stage import run
 from gimbalmq import Message, Producer, PushConsumer, balance
-from gimbalmq.cli.group import _strategy
+from gimbalmq.cli.group_explain import strategy_of as _strategy
 from gimbalmq.client.admin import Admin
 from gimbalmq.errors import AllocationError, TransportError
 from gimbalmq.model.queue import parse_queue

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from gimbalmq.cli.access import access_option, access_options
 from gimbalmq.cli.arguments import moment
 from gimbalmq.cli.output import json_option, nameserver_option, print_json, print_table
 from gimbalmq.client.admin import Admin
@@ -21,7 +22,7 @@ from gimbalmq.errors import OffsetError
 from gimbalmq.model.message import Message
 from gimbalmq.wire.record import ReceivedMessage
 
-__all__ = ["message"]
+__all__ = ["message", "message_document", "message_line"]
 
 _PRODUCER_GROUP: Final = "gimbalmq-cli"
 
@@ -113,6 +114,7 @@ def message() -> None:
     "--delay-level", type=click.IntRange(1, 18), help="Deliver later: 1 is 1 s, 18 is 2 h."
 )
 @nameserver_option
+@access_option
 @json_option
 def send_command(
     topic: str,
@@ -136,7 +138,7 @@ def send_command(
         sharding_key=sharding_key,
         delay_level=delay_level,
     )
-    with Producer(_PRODUCER_GROUP, nameserver=nameserver) as producer:
+    with Producer(_PRODUCER_GROUP, nameserver=nameserver, **access_options()) as producer:
         result = producer.send(outgoing)
     document = {
         "status": result.status.name,
@@ -177,6 +179,7 @@ def _property(text: str) -> tuple[str, str]:
 @click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
 @click.option("--follow/--no-follow", default=True, help="Wait for more, or end with the last.")
 @nameserver_option
+@access_option
 @json_option
 def tail_command(
     topic: str,
@@ -189,13 +192,13 @@ def tail_command(
     as_json: bool,
 ) -> None:
     """Print messages of a topic as they come."""
-    with Admin(nameserver) as admin:
+    with Admin(nameserver, **access_options()) as admin:
         found = admin.tail(topic, tags=tags, start_from=_start(start), follow=follow)
         for received in itertools.islice(found, count):
             if as_json:
-                print_json(_document(received))
+                print_json(message_document(received))
             else:
-                click.echo(_line(received))
+                click.echo(message_line(received))
 
 
 def _start(text: str) -> Start:
@@ -214,6 +217,7 @@ def _start(text: str) -> Start:
 @click.option("--topic", help="The topic to look in.")
 @click.option("--key", "by_key", is_flag=True, help="ID is a key; needs --topic.")
 @nameserver_option
+@access_option
 @json_option
 def show_command(
     which: str, nameserver: str | None, *, topic: str | None, by_key: bool, as_json: bool
@@ -221,7 +225,7 @@ def show_command(
     """Look up stored messages."""
     if by_key and topic is None:
         raise click.UsageError("--key needs --topic: brokers find keys within a topic only")
-    with Admin(nameserver) as admin:
+    with Admin(nameserver, **access_options()) as admin:
         if by_key:
             assert topic is not None
             found = admin.messages(topic, which)
@@ -230,7 +234,7 @@ def show_command(
         else:
             found = (admin.message(which, topic=topic),)
     for received in found:
-        document = _document(received)
+        document = message_document(received)
         if as_json:
             print_json(document)
         else:
@@ -250,7 +254,8 @@ def _cell(value: object) -> object:
 # ---- how a message looks ---------------------------------------------------------------------
 
 
-def _document(received: ReceivedMessage) -> dict[str, Any]:
+def message_document(received: ReceivedMessage) -> dict[str, Any]:
+    """A message as JSON shows it."""
     body, encoding = _text(received.body)
     return {
         "topic": received.topic,
@@ -278,7 +283,8 @@ def _text(body: bytes) -> tuple[str, str]:
         return base64.b64encode(body).decode(), "base64"
 
 
-def _line(received: ReceivedMessage) -> str:
+def message_line(received: ReceivedMessage) -> str:
+    """A message on one line, for people."""
     body, _ = _text(received.body)
     # A body must not be able to move the cursor or to look like the next message.
     shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in body)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from gimbalmq.cli.access import access_option, access_options
 from gimbalmq.cli.arguments import confirm, yes_option
 from gimbalmq.cli.output import json_option, nameserver_option, print_json, print_table
 from gimbalmq.client.admin import Admin
@@ -91,10 +92,11 @@ def topic() -> None:
 @topic.command("list", help=_LIST_HELP)
 @click.option("--all", "internal", is_flag=True, help="RocketMQ's own topics, too.")
 @nameserver_option
+@access_option
 @json_option
 def list_command(nameserver: str | None, *, internal: bool, as_json: bool) -> None:
     """List the topics."""
-    with Admin(nameserver) as admin:
+    with Admin(nameserver, **access_options()) as admin:
         topics = admin.topics(internal=internal)
     if as_json:
         print_json(topics)
@@ -131,6 +133,7 @@ def list_command(nameserver: str | None, *, internal: bool, as_json: bool) -> No
     help="Keep the list of queues when a broker is down, for strictly ordered messages.",
 )
 @nameserver_option
+@access_option
 @json_option
 def create_command(
     name: str,
@@ -143,7 +146,7 @@ def create_command(
     as_json: bool,
 ) -> None:
     """Make a topic, or change one that exists."""
-    with Admin(nameserver) as admin:
+    with Admin(nameserver, **access_options()) as admin:
         admin.create_topic(
             name, queues=queues, brokers=brokers or None, perm=_PERMS[perm], order=order
         )
@@ -154,10 +157,11 @@ def create_command(
 @topic.command("show", help=_SHOW_HELP)
 @click.argument("name", metavar="TOPIC")
 @nameserver_option
+@access_option
 @json_option
 def show_command(name: str, nameserver: str | None, *, as_json: bool) -> None:
     """Show where a topic lives and what its queues hold."""
-    with Admin(nameserver) as admin:
+    with Admin(nameserver, **access_options()) as admin:
         document = _document(admin, name)
     _print(document, as_json=as_json)
 
@@ -166,10 +170,11 @@ def show_command(name: str, nameserver: str | None, *, as_json: bool) -> None:
 @click.argument("name", metavar="TOPIC")
 @yes_option
 @nameserver_option
+@access_option
 @json_option
 def delete_command(name: str, nameserver: str | None, *, yes: bool, as_json: bool) -> None:
     """Remove a topic with all its messages."""
-    with Admin(nameserver) as admin:
+    with Admin(nameserver, **access_options()) as admin:
         held = admin.topic_stats(name).queues.values()
         count = sum(one.max_offset - one.min_offset for one in held)
         confirm(f"Remove topic '{name}' with {count} messages for good?", yes=yes)

@@ -22,6 +22,7 @@ from gimbalmq.wire.bodies import (
     ClusterInfo,
     ConsumerConnection,
     ConsumeStats,
+    RunningInfo,
     decode_consume_stats,
     decode_consumer_connection,
     decode_group_table,
@@ -36,7 +37,9 @@ __all__ = [
     "Member",
     "fetch_assignments",
     "fetch_consume_stats",
+    "fetch_running_info",
     "list_groups",
+    "view_broker",
     "view_group",
 ]
 
@@ -166,16 +169,22 @@ def view_group(nameservers: NameServers, group: str, timeout_s: float) -> Flow[G
     info = yield from fetch_cluster(nameservers, timeout_s)
     views = []
     for name, address in _every_broker(info):
-        fields = {"consumerGroup": group, "bname": name}
-        request = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
-        answer = yield from call(address, request, timeout_s)
-        connection = None
-        if answer.code == ResponseCode.SUCCESS:
-            connection = decode_consumer_connection(answer.body)
-        elif answer.code != ResponseCode.CONSUMER_NOT_ONLINE:
-            raise broker_error(address, request, answer)
-        views.append(BrokerView(name, address, answer.version, connection))
+        view = yield from view_broker(name, address, group, timeout_s)
+        views.append(view)
     return GroupView(group, tuple(views))
+
+
+def view_broker(broker: str, address: str, group: str, timeout_s: float) -> Flow[BrokerView]:
+    """Ask one broker who is in the group."""
+    fields = {"consumerGroup": group, "bname": broker}
+    request = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, fields)
+    answer = yield from call(address, request, timeout_s)
+    connection = None
+    if answer.code == ResponseCode.SUCCESS:
+        connection = decode_consumer_connection(answer.body)
+    elif answer.code != ResponseCode.CONSUMER_NOT_ONLINE:
+        raise broker_error(address, request, answer)
+    return BrokerView(broker, address, answer.version, connection)
 
 
 def fetch_assignments(
@@ -192,15 +201,24 @@ def fetch_assignments(
     held: dict[str, frozenset[MessageQueue]] = {}
     for client_id in dict.fromkeys(member.client_id for member in view.members):
         try:
-            held[client_id] = yield from _ask_member(view, client_id, timeout_s)
+            info = yield from fetch_running_info(view, client_id, timeout_s)
         except (BrokerError, TransportError):
             later = yield from view_group(nameservers, group, timeout_s)
             if any(member.client_id == client_id for member in later.members):
                 raise
+        else:
+            pulled = {queue for queue, one in info.queues.items() if not one.dropped}
+            popped = {queue for queue, one in info.pop_queues.items() if not one.dropped}
+            held[client_id] = frozenset(pulled | popped)
     return held
 
 
-def _ask_member(view: GroupView, client_id: str, timeout_s: float) -> Flow[frozenset[MessageQueue]]:
+def fetch_running_info(view: GroupView, client_id: str, timeout_s: float) -> Flow[RunningInfo]:
+    """Ask a member, through a broker that lists it, what it does.
+
+    Raises:
+        BrokerError, TransportError: it did not answer through any of them.
+    """
     failure: BrokerError | TransportError | None = None
     for broker in view.brokers:
         listed = () if broker.connection is None else broker.connection.connections
@@ -221,10 +239,7 @@ def _ask_member(view: GroupView, client_id: str, timeout_s: float) -> Flow[froze
         except (BrokerError, TransportError) as error:
             failure = error
             continue
-        info = decode_running_info(answer.body)
-        pulled = {queue for queue, one in info.queues.items() if not one.dropped}
-        popped = {queue for queue, one in info.pop_queues.items() if not one.dropped}
-        return frozenset(pulled | popped)
+        return decode_running_info(answer.body)
     assert failure is not None  # it was listed by one broker at least
     raise failure
 

@@ -25,7 +25,14 @@ from gimbalmq.wire.codes import RequestCode, ResponseCode, version_ordinal
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import parse_offset, query_offset_request
 
-__all__ = ["QueueOffsets", "ResetTo", "fetch_offsets", "queue_address", "reset_offsets"]
+__all__ = [
+    "QueueOffsets",
+    "ResetTo",
+    "fetch_offsets",
+    "plan_reset",
+    "queue_address",
+    "reset_offsets",
+]
 
 #: The beginning, the end, a store time in milliseconds since the epoch, or the offsets themselves.
 ResetTo = Literal["earliest", "latest"] | int | Mapping[MessageQueue, int]
@@ -169,6 +176,15 @@ def reset_offsets(
             part = yield from _move_by_members(broker, group, topic, to, timeout_s)
         moved |= part
     return moved
+
+
+def plan_reset(
+    nameservers: NameServers, topic: str, to: ResetTo, timeout_s: float
+) -> Flow[dict[MessageQueue, int]]:
+    """Where each queue would stand after a reset; nothing is changed."""
+    route = yield from fetch_route(nameservers, topic, timeout_s)
+    targets = yield from _targets(route, to, timeout_s)
+    return targets
 
 
 def _targets(route: TopicRoute, to: ResetTo, timeout_s: float) -> Flow[dict[MessageQueue, int]]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gimbalmq import balance
 from gimbalmq.core.allocation import Snapshot, Weighted, assign, strategy_named
 from gimbalmq.core.allocation.weighted import weight_class
+from gimbalmq.core.identity import agreed_strategy, capability, member_id
 from gimbalmq.core.measures import measure
 from gimbalmq.errors import AllocationError
 from gimbalmq.model.queue import MessageQueue
@@ -151,3 +152,28 @@ def test_on_paper_a_capacity_for_an_unknown_member_is_refused():
         balance.allocate(
             "WEIGHTED", queues=topic(2), members=["a"], options={"capacities": {"x": 2}}
         )
+
+
+def test_the_name_tells_different_configurations_apart_and_equal_ones_not():
+    plain = Weighted()
+    assert plain.name == Weighted(weights={"t/a/0": 1}, capacities={"c0": 1.0}).name == "WEIGHTED"
+    names = {
+        Weighted(weights={"t/a/0": 2}).name,
+        Weighted(weights={"t/a/0": 3}).name,
+        Weighted(weights={"t/a/1": 2}).name,
+        Weighted(capacities={"t/a/0": 2}).name,
+        plain.name,
+    }
+    assert len(names) == 5
+    one, other = {"t/a/0": 2, "t/a/1": 4}, {"t/a/1": 4.0, "t/a/0": 2.0}
+    assert Weighted(weights=one).name == Weighted(weights=other).name
+
+
+def test_members_with_different_weights_fall_back_together():
+    ids = [
+        member_id(stem, Weighted(weights={"t/a/0": weight}).name)
+        for stem, weight in (("ann", 2), ("bob", 2), ("cid", 3))
+    ]
+    wanted = [capability(one).strategy for one in ids]
+    assert agreed_strategy(ids[:2], wanted[0]).strategy == wanted[0]
+    assert {agreed_strategy(ids, one).strategy for one in wanted} == {"AVG"}

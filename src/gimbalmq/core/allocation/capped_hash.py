@@ -213,9 +213,7 @@ class CappedHash(BuiltIn):
             **self._facts(queue, members, owner, loads),
         }
         rank = f"choice {len(better) + 1} of {len(members)}"
-        first = (
-            f"under {self.name} a hash ranks the members for each queue, and '{members[owner]}' "
-        )
+        first = f"under {type(self).name} a hash ranks the members for each queue, and '{members[owner]}' "
         if better:
             why = (
                 f"{first}is {rank}: {_names(better)} came before it, but had no seat left, because "
@@ -225,7 +223,7 @@ class CappedHash(BuiltIn):
             why = f"{first}is {rank} and had a seat"
         return Explanation(
             members[owner],
-            self.name,
+            type(self).name,  # without the digest of a configuration
             data,
             f"{queue.path}: {why}; {self._words(data)}.",
         )

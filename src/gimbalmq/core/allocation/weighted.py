@@ -1,7 +1,9 @@
 """WEIGHTED: CAPPED_HASH for queues of unequal load and members of unequal capacity.
 
 Loads and capacities are configured: `weights` by queue path, `capacities` by the stem of a client
-id; what is not named counts 1. Every member of the group has to be given the same.
+id; what is not named counts 1. Every member of the group has to be given the same: their digest is
+part of the strategy's name, `WEIGHTED.<digest>`, which client ids carry, so that members that were
+given different ones use AVG together instead of disagreeing.
 
 Queues are shared out from the heaviest class down. Weights are rounded up to classes, four to each
 doubling (a step is a factor of at most 1.2), because the hash can keep a queue in place only among
@@ -16,6 +18,7 @@ score; otherwise as CAPPED_HASH.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -51,6 +54,18 @@ def weight_class(weight: float) -> int:
     return end << (exponent + _SHIFT)
 
 
+def _digest(weights: Mapping[str, float], capacities: Mapping[str, float]) -> str:
+    """A short text that differs when what is configured does; empty when all counts 1."""
+    told = [
+        f"{kind} {key} {number!r}"
+        for kind, numbers in (("weight", weights), ("capacity", capacities))
+        for key, number in sorted(numbers.items())
+        if number != 1.0
+    ]
+    text = "\n".join(told).encode("utf-8", "surrogatepass")
+    return hashlib.blake2s(text, digest_size=4).hexdigest() if told else ""
+
+
 class Weighted(CappedHash):
     """CAPPED_HASH with configured loads and capacities."""
 
@@ -69,6 +84,8 @@ class Weighted(CappedHash):
                 parse_queue(path)
             except ConfigurationError as error:
                 raise AllocationError(f"strategy '{self.name}': option weights: {error}") from error
+        if digest := _digest(self.weights, self.capacities):
+            self.name = f"{type(self).name}.{digest}"
         self._units = {path: weight_class(weight) for path, weight in self.weights.items()}
         # Exact, so that equal quotients are seen to be equal by every member.
         self._capacities = {stem: Fraction(number) for stem, number in self.capacities.items()}

@@ -1,0 +1,421 @@
+"""`gimbalmq balance simulate`: let members join, leave and restart, and compare the strategies.
+
+Decides which groups are compared and how the answer looks; the shares come from
+`gimbalmq.balance`. A broker is asked only when a live group is the start.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from gimbalmq.balance import Measures, Strategy, allocate, measure, strategy, strategy_names
+from gimbalmq.cli.access import access_option, access_options
+from gimbalmq.cli.output import json_option, nameserver_option
+from gimbalmq.client.admin import Admin
+from gimbalmq.core.identity import NEARBY_PREFIX
+from gimbalmq.errors import AllocationError, StateError, TopicNotFoundError
+from gimbalmq.model.queue import MessageQueue
+
+__all__ = ["simulate_command", "zone_separator"]
+
+_SIMULATE_HELP: Final = """\
+Let members join and leave, and compare what each strategy moves.
+
+\b
+moves        queues that change hands
+least moves  the fewest with which shares that differ by at most one can be reached
+spread       largest share minus smallest share afterwards
+fairness     Jain's index: 1 when all have the same, 1/members when one has all
+pause        seconds for which queues stand still, all together: --hand-over-s for each move
+
+A strategy can move less than the least when it does not keep the shares even. CONFIG is not
+simulated: fixed lists never move.
+
+\b
+Examples:
+  gimbalmq balance simulate --queues 64 --members 8 --then +1
+  gimbalmq balance simulate --queues 256 --members 15 --then +1,-1 \\
+    --strategy AVG,CONSISTENT_HASH
+  gimbalmq balance simulate --queues 64 --members 8 --then restart --json
+  gimbalmq balance simulate --group billing --then +2
+
+With --group the queues and members are those of a running group, its retry topic aside. The room
+and zone strategies then need --zone, which says where a zone's name ends in broker names and
+client ids. --weights is a JSON file {"weights":{"orders/broker-a/3":4},"capacities":{"till-1":2}}
+for WEIGHTED.
+
+\b
+JSON:
+  {"steps":[{"event","strategy","moves","least_moves","spread","fairness","pause_s"}]}
+"""
+
+
+_EVENT: Final = re.compile(r"[+-][1-9][0-9]*|restart")
+_BAR_WIDTH: Final = 24
+
+
+class _Step(msgspec.Struct, frozen=True):
+    """What one event did under one strategy."""
+
+    event: str
+    strategy: str
+    measures: Measures
+    pause_s: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "event": self.event,
+            "strategy": self.strategy,
+            **msgspec.structs.asdict(self.measures),
+            "pause_s": self.pause_s,
+        }
+
+
+class _Start(msgspec.Struct, frozen=True):
+    """What is shared out, and among whom, before anything happens."""
+
+    title: str
+    queues: list[MessageQueue]
+    members: list[str]
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    """What strategies are given; `separator` ends the name of a zone, None: simulated rooms."""
+
+    rooms: int
+    separator: str | None
+    weights: dict[str, dict[str, float]]
+    live: bool
+
+    def zone_of(self, name: str, *, member: bool) -> str:
+        if self.separator is not None:
+            return name.partition(self.separator)[0]
+        # Simulated names: room@broker and member@room.
+        return name.partition("@")[2 if member else 0]
+
+
+@click.command("simulate", help=_SIMULATE_HELP)
+@click.option("--queues", type=click.IntRange(min=1), help="Queues of the topic.")
+@click.option("--members", type=click.IntRange(min=1), help="Members at the start.")
+@click.option("--group", "live", metavar="GROUP", help="Start with a running group instead.")
+@click.option(
+    "--then",
+    "events",
+    default="",
+    metavar="EVENTS",
+    help="What happens, one after the other: +1 a member joins, -2 two leave, restart: each "
+    "leaves and comes back in turn. Nothing: the start itself is measured.",
+)
+@click.option(
+    "--strategy",
+    "names",
+    default="all",
+    show_default=True,
+    metavar="NAMES",
+    help="Names separated by commas, or all.",
+)
+@click.option(
+    "--brokers",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Brokers that the queues are spread over.",
+)
+@click.option(
+    "--rooms",
+    type=click.IntRange(min=1),
+    default=2,
+    show_default=True,
+    help="Rooms that brokers and members are spread over, for the room and zone strategies.",
+)
+@click.option("--zone", metavar="prefix:TEXT", help="Zones are named before this text.")
+@click.option(
+    "--weights",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A JSON file with weights and capacities, for WEIGHTED.",
+)
+@click.option(
+    "--hand-over-s",
+    type=click.FloatRange(min=0.0),
+    default=1.0,
+    show_default=True,
+    help="How long a queue stands still when it moves.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Chooses who leaves.")
+@nameserver_option
+@access_option
+@json_option
+def simulate_command(
+    nameserver: str | None,
+    *,
+    queues: int | None,
+    members: int | None,
+    live: str | None,
+    events: str,
+    names: str,
+    brokers: int,
+    rooms: int,
+    zone: str | None,
+    weights: Path | None,
+    hand_over_s: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Let members join and leave, and compare what each strategy moves."""
+    plan = _events(events)
+    separator = None if zone is None else zone_separator(zone)
+    settings = _Settings(rooms, separator, _weights(weights), live is not None)
+    if live is not None and (queues, members) == (None, None):
+        start = _live_start(live, nameserver)
+    elif live is None and queues is not None and members is not None:
+        start = _paper_start(queues, members, brokers, rooms)
+    else:
+        raise click.UsageError("give --queues and --members, or --group alone")
+    strategies = list(_chosen(names, settings))
+    try:
+        history = list(_histories(plan, start.members, rooms, seed))
+        steps = [
+            step for event in _run(strategies, start.queues, history, hand_over_s) for step in event
+        ]
+    except AllocationError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"steps": [step.as_json() for step in steps]}))
+    else:
+        Console().print(_table(steps, start.title))
+        for line in _picture(steps):
+            click.echo(line)
+
+
+def _paper_start(queues: int, members: int, brokers: int, rooms: int) -> _Start:
+    topic = [
+        MessageQueue("simulated", f"{_room(at % rooms)}@broker-{at:03d}", number // brokers)
+        for number, at in ((number, number % brokers) for number in range(queues))
+    ]
+    present = [_member(number, rooms) for number in range(members)]
+    return _Start(f"{queues} queues, {members} members at the start", topic, present)
+
+
+def _live_start(group: str, nameserver: str | None) -> _Start:
+    with Admin(nameserver, **access_options()) as admin:
+        view = admin.group(group)
+        queues: list[MessageQueue] = []
+        for topic in sorted(topic for topic in view.topics if not topic.startswith("%")):
+            try:
+                queues += admin.route(topic).subscribe_queues()
+            except TopicNotFoundError:
+                continue  # subscribed to, and not made yet
+    members = list(dict.fromkeys(member.client_id for member in view.members))
+    if not members or not queues:
+        raise StateError(
+            f"group '{group}' has {len(members)} members and {len(queues)} queues now: start a "
+            "member first, or give --queues and --members"
+        )
+    title = f"Group {group}: {len(queues)} queues, {len(members)} members at the start"
+    return _Start(title, queues, members)
+
+
+def zone_separator(text: object) -> str:
+    """The text that ends the name of a zone, from `prefix:TEXT`.
+
+    >>> zone_separator("prefix:-")
+    '-'
+    """
+    kind, _, separator = str(text).partition(":")
+    if kind != "prefix" or not separator:
+        raise AllocationError(
+            f"option zone is {text!r}: write prefix: and the text that ends the room's name, "
+            "for example prefix:-"
+        )
+    return separator
+
+
+def _weights(path: Path | None) -> dict[str, dict[str, float]]:
+    if path is None:
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, float]])
+    except msgspec.DecodeError as error:
+        raise click.BadParameter(
+            f'{path}: {error}; write {{"weights": {{"topic/broker/0": 4}}}}',
+            param_hint="--weights",
+        ) from error
+
+
+def _events(text: str) -> list[str]:
+    events = [part.strip() for part in text.split(",") if part.strip()]
+    for event in events:
+        if not _EVENT.fullmatch(event):
+            raise click.BadParameter(
+                f"'{event}' is not an event: write +1 for a member that joins, -2 for two that "
+                "leave, restart, and commas between events",
+                param_hint="--then",
+            )
+    return events
+
+
+def _chosen(text: str, settings: _Settings) -> Iterator[Strategy]:
+    known = [name for name in strategy_names() if name != "CONFIG"]
+    if text == "all":
+        for name in known:
+            try:
+                yield _simulated(name, settings)
+            except AllocationError as error:  # one from outside that cannot do without options
+                click.echo(f"left out: {error}", err=True)
+        return
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if "CONFIG" in names or not names:
+        raise click.BadParameter(
+            f"'{text}': fixed lists never move, so there is nothing to simulate for CONFIG; "
+            f"name some of {', '.join(known)}, or all",
+            param_hint="--strategy",
+        )
+    for name in names:
+        try:
+            yield _simulated(name, settings)
+        except AllocationError as error:
+            raise click.BadParameter(str(error), param_hint="--strategy") from error
+
+
+def _simulated(name: str, settings: _Settings) -> Strategy:
+    """The strategy with options that fit the names of queues and members."""
+    options: dict[str, Any] = {}
+    nearby = f"{name}-".startswith(NEARBY_PREFIX)
+    if (name in {"MACHINE_ROOM", "ZONED"} or nearby) and settings.live and not settings.separator:
+        raise AllocationError(f"{name} needs --zone for a running group")
+    if name == "MACHINE_ROOM":
+        if settings.live:
+            raise AllocationError(f"{name} needs brokers named room@name: compare NEARBY instead")
+        options["rooms"] = [_room(number) for number in range(settings.rooms)]
+    elif nearby or name == "ZONED":
+        kind = "room" if nearby else "zone"
+        if nearby:
+            inner = name.removeprefix(NEARBY_PREFIX)
+            options["inner"] = _simulated("AVG" if inner == name else inner, settings)
+        options[f"{kind}_of_queue"] = lambda queue: settings.zone_of(queue.broker, member=False)
+        options[f"{kind}_of_member"] = lambda one: settings.zone_of(one, member=True)
+    elif name == "WEIGHTED":
+        options.update(settings.weights)
+    return strategy(name, **options)
+
+
+def _room(number: int) -> str:
+    return f"room{number + 1}"
+
+
+def _member(number: int, rooms: int) -> str:
+    # The zeros make who joins later sort later.
+    return f"member-{number:06d}@{_room(number % rooms)}"
+
+
+def _histories(
+    events: list[str], members: list[str], rooms: int, seed: int
+) -> Iterator[tuple[str, list[list[str]]]]:
+    """The member lists that each event leads through; the same for every strategy."""
+    chance = random.Random(seed)  # noqa: S311 a reproducible choice, not a secret
+    present = list(members)
+    joined = len(members)
+    yield "start", [list(present)]
+    for event in events:
+        if event == "restart":
+            if len(present) < 2:
+                raise AllocationError("restart: a lone member leaves its queues to nobody")
+            lists = ([one for one in present if one != gone] for gone in tuple(present))
+            yield event, [step for without in lists for step in (without, list(present))]
+            continue
+        count = int(event[1:])
+        if event.startswith("+"):
+            present += (_member(joined + number, rooms) for number in range(count))
+            joined += count
+        elif count >= len(present):
+            raise AllocationError(
+                f"{event}: only {len(present)} members are left and one has to stay; "
+                "start with more --members"
+            )
+        else:
+            for member in chance.sample(present, count):
+                present.remove(member)
+        yield event, [list(present)]
+
+
+def _run(
+    strategies: list[Strategy],
+    queues: list[MessageQueue],
+    history: list[tuple[str, list[list[str]]]],
+    hand_over_s: float,
+) -> Iterator[list[_Step]]:
+    shares = [allocate(one, queues=queues, members=history[0][1][0]) for one in strategies]
+    # The start is a step of its own only when nothing follows: it has nothing to be compared with.
+    for event, lists in history[1:] or history:
+        steps = []
+        for number, one in enumerate(strategies):
+            parts = []
+            for members in lists:
+                after = allocate(one, queues=queues, members=members)
+                parts.append(measure(shares[number], after))
+                shares[number] = after
+            total = _total(parts)
+            steps.append(_Step(event, one.name, total, total.moves * hand_over_s))
+        yield steps
+
+
+def _total(parts: list[Measures]) -> Measures:
+    """All moves on the way, and how even it is at the end."""
+    return msgspec.structs.replace(
+        parts[-1],
+        moves=sum(part.moves for part in parts),
+        least_moves=sum(part.least_moves for part in parts),
+    )
+
+
+def _table(steps: list[_Step], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("event")
+    table.add_column("strategy")
+    for column in ("moves", "least moves", "spread", "fairness"):
+        table.add_column(column, justify="right")
+    previous = ""
+    for step in steps:
+        if previous and step.event != previous:
+            table.add_section()
+        measures = step.measures
+        table.add_row(
+            step.event,
+            step.strategy,
+            str(measures.moves),
+            str(measures.least_moves),
+            str(measures.spread),
+            f"{measures.fairness:.3f}",
+        )
+        previous = step.event
+    return table
+
+
+def _picture(steps: list[_Step]) -> Iterator[str]:
+    """Moves as bars, with a mark where the fewest possible are, and the pause they cost."""
+    most = max((max(one.measures.moves, one.measures.least_moves) for one in steps), default=0)
+    if not most:
+        return
+    yield "Moves (| is the least) and the pause that they cost:"
+    wide = max(len(one.strategy) for one in steps)
+    for step in steps:
+        bar = _bar(step.measures, most)
+        yield f"{step.event:>7} {step.strategy:<{wide}} {bar:<{_BAR_WIDTH + 1}} {step.pause_s:g} s"
+
+
+def _bar(measures: Measures, most: int) -> str:
+    cells = ["#"] * round(measures.moves * _BAR_WIDTH / most)
+    mark = round(measures.least_moves * _BAR_WIDTH / most)
+    cells += [" "] * (mark + 1 - len(cells))
+    cells[mark] = "|"
+    return "".join(cells)

@@ -1,0 +1,114 @@
+"""`gimbalmq group show --live`: members, queues, lag and recent moves, drawn again and again.
+
+Decides how the picture looks and which moves it remembers; the rows come from `group show`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gimbalmq.client.admin import Member
+
+__all__ = ["LivePicture", "QueueRow", "watch"]
+
+_MOVES_SHOWN: Final = 8
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """One queue, as `group show` tells of it."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    owner: str | None
+    committed: int | None
+    minimum: int
+    maximum: int
+    lag: int | None
+
+    @property
+    def path(self) -> str:
+        """`topic/broker/queue`."""
+        return f"{self.topic}/{self.broker}/{self.queue_id}"
+
+
+class LivePicture:
+    """What is drawn: it compares each look with the one before."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._owners: dict[str, str | None] | None = None
+        self.moves: deque[tuple[str, str, str | None, str | None]] = deque(maxlen=_MOVES_SHOWN)
+
+    def see(self, members: Sequence[Member], rows: Sequence[QueueRow], at: str) -> Group:
+        """Note what moved since the last look, and draw."""
+        owners = {row.path: row.owner for row in rows}
+        if self._owners is not None:
+            for path, owner in owners.items():
+                before = self._owners.get(path)
+                if before != owner:
+                    self.moves.appendleft((at, path, before, owner))
+        self._owners = owners
+        return Group(self._member_table(members, rows), _queue_table(rows), self._move_table())
+
+    def _member_table(self, members: Sequence[Member], rows: Sequence[QueueRow]) -> Table:
+        table = _table(f"Group {self._group}: {len(members)} members", "client id", "queues", "lag")
+        for member in members:
+            own = [row for row in rows if row.owner == member.client_id]
+            _add(table, member.client_id, len(own), sum(row.lag or 0 for row in own))
+        return table
+
+    def _move_table(self) -> Table:
+        table = _table("Recent moves", "at", "queue", "from", "to")
+        for move in self.moves:
+            _add(table, *move)
+        return table
+
+
+def _queue_table(rows: Sequence[QueueRow]) -> Table:
+    table = _table("Queues", "queue", "owner", "committed", "maximum", "lag")
+    for row in rows:
+        _add(table, row.path, row.owner, row.committed, row.maximum, row.lag)
+    return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _add(table: Table, *cells: object) -> None:
+    # Text, not str: names of topics and groups may contain what rich takes for mark-up.
+    table.add_row(*(Text("-" if cell is None else str(cell)) for cell in cells))
+
+
+def watch(
+    group: str,
+    look: Callable[[], tuple[Sequence[Member], Sequence[QueueRow]]],
+    *,
+    interval_s: float,
+    duration_s: float | None,
+) -> None:
+    """Draw the group until Ctrl-C, or for some time."""
+    picture = LivePicture(group)
+    end = float("inf") if duration_s is None else time.monotonic() + duration_s
+    with Live(console=Console(), auto_refresh=False) as live:
+        while True:
+            members, rows = look()
+            at = datetime.now().astimezone().strftime("%H:%M:%S")
+            live.update(picture.see(members, rows, at), refresh=True)
+            if time.monotonic() + interval_s > end:
+                return
+            time.sleep(interval_s)
