@@ -16,13 +16,20 @@ PROMISED = {
     "Admin", "Commit", "DeadLetter", "FaultTolerance", "LitePullConsumer", "Message",
     "MessageQueue", "Producer", "PullConsumer", "PullResult", "PushConsumer", "QueueOffsets",
     "ReceivedMessage", "RetryLater", "Rollback", "SendResult", "SendStatus", "Suspend", "aio", "balance",
-    "broker", "errors", "spark", "testing",
+    "broker", "errors", "metrics", "spark", "testing",
+    "ConsumerStats", "HungListener", "MemorySeen", "Probe", "QueueStats",
+    "SeenStore", "SqliteSeen", "idempotent",
 }  # fmt: skip
 #: Those that this release has; more of the promised ones may be there already.
 DELIVERED = {
     "Message", "MessageQueue", "Producer", "PushConsumer", "ReceivedMessage", "SendResult",
-    "balance", "errors",
+    "aio", "balance", "errors",
 }  # fmt: skip
+#: The classes that exist twice: for threads, and with coroutines in gimbalmq.aio.
+TWICE = {"Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer"}
+#: Methods of one face only, with the reason: a coroutine send is a future already; each face has
+#: its own way into a with statement.
+ONE_FACE = {"send_async", "__enter__", "__exit__", "__aenter__", "__aexit__"}
 #: Public functions and classes of gimbalmq.balance.
 BALANCE = {"Explanation", "Measures", "Snapshot", "Strategy", "allocate", "explain", "measure",
            "register", "strategy"}  # fmt: skip
@@ -83,6 +90,35 @@ def test_signatures_keep_their_parameters(name):
 @pytest.mark.parametrize("name", sorted(MEMBERS))
 def test_classes_keep_their_members(name):
     assert {member for member in MEMBERS[name] if not hasattr(resolve(name), member)} == set()
+
+
+def test_aio_exports_the_same_classes():
+    assert set(gimbalmq.aio.__all__) == TWICE
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_")} - ONE_FACE
+
+
+@pytest.mark.parametrize("name", sorted(TWICE))
+def test_both_faces_have_the_same_options_and_methods(name):
+    on_threads, on_a_loop = getattr(gimbalmq, name), getattr(gimbalmq.aio, name)
+    assert set(inspect.signature(on_a_loop).parameters) == set(
+        inspect.signature(on_threads).parameters
+    )
+    assert public(on_a_loop) == public(on_threads)
+    assert inspect.getdoc(on_a_loop)
+
+
+@pytest.mark.parametrize("name", sorted(TWICE))
+def test_methods_of_both_faces_take_the_same(name):
+    on_threads, on_a_loop = getattr(gimbalmq, name), getattr(gimbalmq.aio, name)
+    for method in sorted(public(on_threads)):
+        # On a loop a probe has no thread to wait for, hence no time limit.
+        if callable(getattr(on_threads, method)) and method != "probe":
+            there = inspect.signature(getattr(on_a_loop, method)).parameters
+            here = inspect.signature(getattr(on_threads, method)).parameters
+            assert list(there) == list(here), method
 
 
 def test_an_unknown_name_is_an_attribute_error():

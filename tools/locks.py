@@ -39,6 +39,7 @@ _PROJECT: Final = (
     "--extra=compression",
     "--extra=spark",
     "--extra=java",
+    "--extra=otel",
     "--extra=testing",
     "--group=dev",
     "pyproject.toml",

@@ -10,18 +10,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gimbalmq import aio as aio
     from gimbalmq import balance as balance
     from gimbalmq import errors as errors
+    from gimbalmq import metrics as metrics
     from gimbalmq.client.admin import Admin
+    from gimbalmq.client.idempotency import MemorySeen, SeenStore, SqliteSeen, idempotent
     from gimbalmq.client.lite_pull_consumer import LitePullConsumer
     from gimbalmq.client.producer import Producer
     from gimbalmq.client.pull_consumer import PullConsumer
     from gimbalmq.client.push_consumer import PushConsumer
+    from gimbalmq.client.stats import ConsumerStats, Probe, QueueStats
     from gimbalmq.core.fault import FaultTolerance
     from gimbalmq.flows.admin_offsets import QueueOffsets
     from gimbalmq.model.message import Message, SendResult, SendStatus
     from gimbalmq.model.queue import MessageQueue
     from gimbalmq.model.verdict import Commit, DeadLetter, RetryLater, Rollback, Suspend
+    from gimbalmq.runtime.alarms import HungListener
     from gimbalmq.wire.record import PullResult, ReceivedMessage
 
 __version__ = "0.1.0"
@@ -29,46 +34,64 @@ __version__ = "0.1.0"
 _HOMES = {
     "Admin": "gimbalmq.client.admin",
     "Commit": "gimbalmq.model.verdict",
+    "ConsumerStats": "gimbalmq.client.stats",
     "DeadLetter": "gimbalmq.model.verdict",
     "FaultTolerance": "gimbalmq.core.fault",
+    "HungListener": "gimbalmq.runtime.alarms",
     "LitePullConsumer": "gimbalmq.client.lite_pull_consumer",
+    "MemorySeen": "gimbalmq.client.idempotency",
     "Message": "gimbalmq.model.message",
     "MessageQueue": "gimbalmq.model.queue",
+    "Probe": "gimbalmq.client.stats",
     "Producer": "gimbalmq.client.producer",
     "PullConsumer": "gimbalmq.client.pull_consumer",
     "PullResult": "gimbalmq.wire.record",
     "PushConsumer": "gimbalmq.client.push_consumer",
     "QueueOffsets": "gimbalmq.flows.admin_offsets",
+    "QueueStats": "gimbalmq.client.stats",
     "ReceivedMessage": "gimbalmq.wire.record",
     "RetryLater": "gimbalmq.model.verdict",
     "Rollback": "gimbalmq.model.verdict",
+    "SeenStore": "gimbalmq.client.idempotency",
     "SendResult": "gimbalmq.model.message",
     "SendStatus": "gimbalmq.model.message",
+    "SqliteSeen": "gimbalmq.client.idempotency",
     "Suspend": "gimbalmq.model.verdict",
+    "idempotent": "gimbalmq.client.idempotency",
 }
-_MODULES = frozenset({"balance", "errors"})
+_MODULES = frozenset({"aio", "balance", "errors", "metrics"})
 
 __all__ = [
     "Admin",
     "Commit",
+    "ConsumerStats",
     "DeadLetter",
     "FaultTolerance",
+    "HungListener",
     "LitePullConsumer",
+    "MemorySeen",
     "Message",
     "MessageQueue",
+    "Probe",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PushConsumer",
     "QueueOffsets",
+    "QueueStats",
     "ReceivedMessage",
     "RetryLater",
     "Rollback",
+    "SeenStore",
     "SendResult",
     "SendStatus",
+    "SqliteSeen",
     "Suspend",
+    "aio",
     "balance",
     "errors",
+    "idempotent",
+    "metrics",
 ]
 
 

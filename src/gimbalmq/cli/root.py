@@ -22,9 +22,19 @@ _BRANCHES = {
         "gimbalmq.cli.demo.command", "demo", "See it all on this machine, in a minute."
     ),
     "cluster": _Branch("gimbalmq.cli.cluster", "cluster", "Start RocketMQ on this machine."),
+    "pipeline": _Branch(
+        "gimbalmq.cli.pipeline", "pipeline", "Data pipelines on Spark: archive, profile, replay."
+    ),
+    "nameserver": _Branch(
+        "gimbalmq.cli.nameserver", "nameserver", "Run one name server of the embedded cluster."
+    ),
+    "broker": _Branch("gimbalmq.cli.broker", "broker", "Run one broker of the embedded cluster."),
     "topic": _Branch("gimbalmq.cli.topic", "topic", "List, make, look at and remove topics."),
     "group": _Branch(
         "gimbalmq.cli.group", "group", "Who is in a group, who owns which queue and why, and lag."
+    ),
+    "worker": _Branch(
+        "gimbalmq.cli.worker.command", "worker", "Run a consumer in several processes."
     ),
     "message": _Branch("gimbalmq.cli.message", "message", "Send, watch and look up messages."),
     "balance": _Branch(

@@ -1,0 +1,1 @@
+"""`gimbalmq worker`: one member of a group per process, kept running."""

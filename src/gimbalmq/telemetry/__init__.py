@@ -1,0 +1,1 @@
+"""Measuring: instruments that count, the metrics that exist, their text form, an HTTP endpoint."""
