@@ -1,5 +1,6 @@
 import threading
 import time
+from collections import Counter
 from types import SimpleNamespace
 
 import msgspec
@@ -17,11 +18,11 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 RETRY = MessageQueue("%RETRY%billing", "broker-a", 0)
 
 
-def consume_of(count, queue=QUEUE, epoch=1, topics=None):
+def consume_of(count, queue=QUEUE, epoch=1, topics=None, first_offset=0):
     topics = topics or [queue.topic] * count
     messages = [
         SimpleNamespace(topic=topic, queue=queue, queue_offset=number, body=b"%d" % number)
-        for number, topic in enumerate(topics)
+        for number, topic in enumerate(topics, first_offset)
     ]
     batch = Batch(messages, list(range(count)), count)
     return Consume(queue, epoch, batch, 0, count)
@@ -315,6 +316,69 @@ def test_a_run_counts_as_running_until_its_result_was_taken_in(pool_with, result
     assert pool.cancel(QUEUE, 1) == 1
     pool.accounted(run)
     assert pool.cancel(QUEUE, 1) == 0
+
+
+def test_a_cancelled_run_is_finished_when_later_messages_have_begun(pool_with, results):
+    """Otherwise the later ones would be delivered again, to the next owner of the queue."""
+    gate = threading.Event()
+    entered, later = threading.Event(), threading.Event()
+
+    def listener(message):
+        if message.queue_offset == 5000:
+            entered.set()
+            gate.wait(10.0)
+            time.sleep(0.01)  # longer than a run may take before it is shared
+        if message.queue_offset == 6000:
+            later.set()
+
+    pool = pool_with(listener, workers=2)
+    pool.submit(consume_of(5000))
+    results.wait(5000)
+    pool.submit(consume_of(50, first_offset=5000))
+    assert entered.wait(5.0)
+    pool.submit(consume_of(1, first_offset=6000))
+    assert later.wait(5.0), "the second worker helps out"
+    running = pool.cancel(QUEUE, 1)
+    gate.set()
+    results.wait(5001 + running)
+    assert all(run.reached is None for run in results.runs), "every claimed message ran"
+
+
+def test_a_slow_message_among_quick_ones_holds_up_nothing_else(pool_with, results):
+    gate = threading.Event()
+    entered = threading.Event()
+
+    def listener(message):
+        if message.queue_offset == 5000:
+            entered.set()
+            gate.wait(10.0)
+
+    pool = pool_with(listener, workers=4)
+    pool.submit(consume_of(5000))
+    results.wait(5000)
+    pool.submit(consume_of(1, first_offset=5000))
+    assert entered.wait(5.0)
+    pool.submit(consume_of(100, first_offset=6000))
+    results.wait(5100)
+    gate.set()
+    results.wait(5101)
+
+
+def test_quick_listeners_stay_on_one_thread_for_the_most_part(pool_with, results):
+    threads = Counter()
+
+    def listener(_message):
+        threads[threading.get_ident()] += 1
+
+    pool = pool_with(listener, workers=20)
+    pool.submit(consume_of(1000))
+    results.wait(1000)
+    threads.clear()
+    for number in range(200):
+        pool.submit(consume_of(32, epoch=number))
+    results.wait(1000 + 200 * 32)
+    # Others help out when the machine holds that one up.
+    assert max(threads.values()) > 200 * 32 / 2
 
 
 def test_a_run_that_is_cancelled_in_its_middle_counts_the_rest_as_not_done(pool_with, results):

@@ -411,7 +411,9 @@ class PushConsumer(PushSubscriber[Membership]):
         if self._trace_topic is not None:
             self._trace = ConsumerTrace(shared, self._settings.group, self._trace_topic)
         listening = Listening(self._call_for, self._listener_settings)
-        self._pool = WorkerPool(self.group, listening, finished, workers=self._workers)
+        self._pool = WorkerPool(
+            self.group, listening, finished, workers=self._workers, soon=shared.post
+        )
         host.attach(self._pool, listening, self._workers)
         if self._hung_listener_s is not None:
             alarm = self._alarm = HungListenerAlarm(
