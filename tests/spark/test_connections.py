@@ -1,47 +1,38 @@
-from __future__ import annotations
-
-import os
-
-import pytest
-
-from gimbalmq.errors import TransportError
 from gimbalmq.spark import connections
+from gimbalmq.spark.options import parse_read_options
+from gimbalmq.transport.reach import PLAIN, reach_of
+from gimbalmq.wire.command import Command
+from transport.certificates import client_context, server_context
+from transport.server import LoopbackServer
 
 
-def test_a_connection_comes_back_to_whoever_asks_next(scripted):
-    first = connections.take(scripted.address)
-    connections.give_back(first)
-    assert connections.take(scripted.address) is first
-    first.close()
+def test_a_connection_is_kept_for_the_next_task_with_the_same_keys_only():
+    signed = reach_of(access_key="shop", secret_key="s")
+    with LoopbackServer() as server:
+        first = connections.take(server.address, signed)
+        first.call(Command(1), 5.0)
+        connections.give_back(first)
+        other = connections.take(server.address)
+        again = connections.take(server.address, signed)
+        assert again is first
+        assert other is not first
+        assert (other.reach, again.reach) == (PLAIN, signed)
+        other.close()
+        again.close()
+        assert server.requests[0].fields["AccessKey"] == "shop"
 
 
-def test_two_users_at_once_get_two_connections(scripted):
-    first, second = connections.take(scripted.address), connections.take(scripted.address)
-    assert first is not second
-    first.close()
-    second.close()
+def test_tasks_speak_tls():
+    with LoopbackServer(tls=server_context()) as server:
+        connection = connections.take(server.address, reach_of(tls=client_context()))
+        assert connection.call(Command(1), 5.0).code == 0
+        connection.close()
 
 
-def test_a_closed_connection_is_not_kept(scripted):
-    first = connections.take(scripted.address)
-    first.close()
-    connections.give_back(first)
-    second = connections.take(scripted.address)
-    assert not second.closed
-    second.close()
-
-
-def test_a_forked_process_does_not_use_the_connections_of_its_parent(scripted, monkeypatch):
-    parents = connections.take(scripted.address)
-    connections.give_back(parents)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "getpid", lambda: -1)
-        own = connections.take(scripted.address)
-        assert own is not parents
-        own.close()
-    connections.take(scripted.address).close()
-
-
-def test_an_address_where_nobody_listens_is_an_error():
-    with pytest.raises(TransportError, match=r"127\.0\.0\.1:1"):
-        connections.take("127.0.0.1:1")
+def test_a_read_takes_keys_and_certificates():
+    options = parse_read_options(
+        {"nameserver": "a:1", "topic": "t", "accessKey": "k", "secretKey": "hidden", "tls": "true"}
+    )
+    assert options.reach.credentials.access_key == "k"
+    assert options.reach.tls is not None
+    assert "hidden" not in repr(options)

@@ -151,7 +151,7 @@ WRONG = [
     ({"maxOffsetsPerTrigger": "5"}, "option 'maxOffsetsPerTrigger' is for streams"),
     ({"groupMode": "member"}, "option 'groupMode' is for streams"),
     ({"idColumn": "id"}, "option 'idColumn' is for writes"),
-    ({"secretKey": "x"}, "option 'secretKey' cannot be used"),
+    ({"secretKey": "x"}, "secret_key is given without access_key"),
 ]  # fmt: skip
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pickle
 
 import pytest
-from pyspark.errors import PySparkNotImplementedError
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
@@ -60,8 +59,34 @@ def test_the_partition_that_spark_makes_of_an_empty_plan_has_no_rows():
     assert list(source().reader(SUBSET).read(InputPartition(None))) == []
 
 
-def test_streams_and_writes_are_spark_s_own_refusal():
-    with pytest.raises(PySparkNotImplementedError):
-        source().streamReader(SUBSET)
-    with pytest.raises(PySparkNotImplementedError):
-        source().writer(SUBSET, overwrite=False)
+def test_a_stream_reader_has_the_options_of_streams():
+    reader = source(maxOffsetsPerTrigger="5").streamReader(SUBSET)
+    assert reader.initialOffset() == {"@": "latest"}
+    assert source(maxOffsetsPerTrigger="5", columns="body").schema() == "`body` binary"
+    with pytest.raises(ConfigurationError, match="option 'maxOffsetsPerTrigger' is for streams"):
+        source(maxOffsetsPerTrigger="5").reader(SUBSET)
+    with pytest.raises(ConfigurationError, match="option 'maxOffsetsPerTrigger' is 'x'"):
+        source(maxOffsetsPerTrigger="x").schema()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"endingOffsets": "latest"}, "option 'endingOffsets' is for batch reads"),
+        ({"columns": "topic"}, "option 'columns' names topic, but the schema"),
+    ],
+)
+def test_a_stream_that_cannot_be_says_so_at_the_first_question(options, text):
+    """Not when the reader is made: Spark would lose the error."""
+    reader = pickle.loads(pickle.dumps(source(**options).streamReader(SUBSET)))
+    for ask in (
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        reader.prepareForTriggerAvailableNow,
+        lambda: reader.latestOffset({}, None),
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(InputPartition(None)),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            ask()
+    reader.stop()

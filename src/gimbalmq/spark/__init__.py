@@ -14,10 +14,11 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gimbalmq.spark.ids import deduplicated
     from gimbalmq.spark.session import local_session
     from gimbalmq.spark.source import RocketMQDataSource
 
-__all__ = ["RocketMQDataSource", "local_session"]
+__all__ = ["RocketMQDataSource", "deduplicated", "local_session"]
 
 if importlib.util.find_spec("pyspark") is None:
     raise ImportError(
@@ -31,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from gimbalmq.spark.source import RocketMQDataSource
 
         return RocketMQDataSource
+    if name == "deduplicated":
+        from gimbalmq.spark.ids import deduplicated
+
+        return deduplicated
     if name == "local_session":
         from gimbalmq.spark.session import local_session
 

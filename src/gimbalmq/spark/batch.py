@@ -1,4 +1,4 @@
-"""The batch reader: plans on the driver, reads in tasks.
+"""The batch reader: plans on the driver, reads in tasks. Streams make and read tasks the same way.
 
 Planned once per loaded DataFrame: start and end are fixed then, so every action on the frame sees
 the same messages, and a task that is tried again reads the same offsets.
@@ -24,7 +24,7 @@ from gimbalmq.spark.schema import Column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReader", "RangesPartition"]
+__all__ = ["BatchReader", "RangesPartition", "plan_partitions", "read_partition"]
 
 _log = logging.getLogger("gimbalmq.spark")
 
@@ -52,26 +52,38 @@ class BatchReader(DataSourceReader):
         """Resolve start and end now, and share the records out to tasks."""
         options = self._options
         with plain_errors():
-            pool = ConnectionPool()
+            pool = ConnectionPool(reach=options.reach)
             try:
                 coverage = run_inline(find_coverage(options), pool)
             finally:
                 pool.close()
         for loss in coverage.losses:
             _log.warning("%s; reading what is there (failOnDataLoss=false)", loss.sentence)
-        tasks = count_tasks(
-            sum(one.records for one in coverage.ranges),
-            # Spark does not tell a source about its executors.
-            cores=os.cpu_count() or 1,
-            tasks_min=options.partitions_min,
-            records_max=options.partition_records_max,
-        )
-        return [RangesPartition(ranges) for ranges in plan_tasks(coverage.ranges, tasks)]
+        return plan_partitions(coverage.ranges, options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one partition."""
-        # Spark turns an empty list of partitions into one partition of its own class.
-        if not isinstance(partition, RangesPartition):
-            return
-        with plain_errors():
-            yield from read_batches(partition.ranges, self._options, self._columns)
+        return read_partition(partition, self._options, self._columns)
+
+
+def plan_partitions(ranges: Sequence[ReadRange], options: ReadOptions) -> list[InputPartition]:
+    """Share ranges out to tasks: small queues together, hot ones over several."""
+    tasks = count_tasks(
+        sum(one.records for one in ranges),
+        # Spark does not tell a source about its executors.
+        cores=os.cpu_count() or 1,
+        tasks_min=options.partitions_min,
+        records_max=options.partition_records_max,
+    )
+    return [RangesPartition(part) for part in plan_tasks(ranges, tasks)]
+
+
+def read_partition(
+    partition: InputPartition, options: ReadOptions, columns: Sequence[Column]
+) -> Iterator[pa.RecordBatch]:
+    """The messages of one partition, in a task."""
+    # Spark turns an empty list of partitions into one partition of its own class.
+    if not isinstance(partition, RangesPartition):
+        return
+    with plain_errors():
+        yield from read_batches(partition.ranges, options, columns)

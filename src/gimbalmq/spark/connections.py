@@ -11,30 +11,32 @@ import os
 from typing import Final
 
 from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.transport.reach import PLAIN, Reach
 
 __all__ = ["give_back", "take"]
 
 _CONNECT_TIMEOUT_S: Final = 3.0
-#: By process id and address.
-_idle: Final[dict[tuple[int, str], list[BlockingConnection]]] = {}
+#: By process id, address, and the way it was reached and in whose name.
+_idle: Final[dict[tuple[int, str, Reach], list[BlockingConnection]]] = {}
 
 
-def take(address: str) -> BlockingConnection:
+def take(address: str, reach: Reach = PLAIN) -> BlockingConnection:
     """An idle connection that still works, or a new one; the caller owns it.
 
     Raises:
         TransportError: a new one could not be made.
     """
-    idle = _idle.get((os.getpid(), address), [])
+    idle = _idle.get((os.getpid(), address, reach), [])
     while idle:
         connection = idle.pop()
         if connection.healthy():
             return connection
         connection.close()
-    return BlockingConnection(address, connect_timeout_s=_CONNECT_TIMEOUT_S)
+    return BlockingConnection(address, connect_timeout_s=_CONNECT_TIMEOUT_S, reach=reach)
 
 
 def give_back(connection: BlockingConnection) -> None:
     """Keep a connection on which no answer is awaited for the next task."""
     if not connection.closed:
-        _idle.setdefault((os.getpid(), connection.address), []).append(connection)
+        key = os.getpid(), connection.address, connection.reach
+        _idle.setdefault(key, []).append(connection)

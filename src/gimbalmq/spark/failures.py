@@ -14,13 +14,13 @@ from typing import Final
 
 from gimbalmq.errors import GimbalError
 
-__all__ = ["plain_errors"]
+__all__ = ["WORKER_MODULE", "plain_errors"]
 
 #: PySpark's switch, read by a worker when it reports an exception. A worker that has failed ends,
 #: so setting it for the failure at hand touches nothing else.
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 #: Part of every Python worker, and of nothing else.
-_WORKER_MODULE: Final = "pyspark.worker_util"
+WORKER_MODULE: Final = "pyspark.worker_util"
 
 
 @contextlib.contextmanager
@@ -29,6 +29,6 @@ def plain_errors() -> Iterator[None]:
     try:
         yield
     except GimbalError:
-        if _WORKER_MODULE in sys.modules:
+        if WORKER_MODULE in sys.modules:
             os.environ[_HIDE_TRACEBACK] = "1"
         raise

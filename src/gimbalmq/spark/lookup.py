@@ -7,7 +7,7 @@ what goes wrong is told in the words of the options.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -29,6 +29,7 @@ from gimbalmq.model.route import TopicRoute
 from gimbalmq.spark.options import ReadOptions
 from gimbalmq.spark.planning import ReadRange
 from gimbalmq.spark.positions import (
+    LATEST,
     AtTime,
     Committed,
     Loss,
@@ -45,7 +46,16 @@ from gimbalmq.wire.headers import parse_pull_response, pull_request
 from gimbalmq.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from gimbalmq.wire.record import decode_records
 
-__all__ = ["Coverage", "broker_address", "find_coverage"]
+__all__ = [
+    "Coverage",
+    "broker_address",
+    "data_loss",
+    "find_coverage",
+    "find_entry",
+    "find_places",
+    "find_topics",
+    "unreachable",
+]
 
 _T = TypeVar("_T")
 
@@ -55,7 +65,7 @@ _RETRY_WAITS_S: Final = (0.2, 1.0)
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """What a read covers, queues without anything to read left out, and what it cannot cover."""
+    """What a read covers, one range for each queue, and what it cannot cover."""
 
     ranges: tuple[ReadRange, ...]
     losses: tuple[Loss, ...]
@@ -68,8 +78,28 @@ def find_coverage(options: ReadOptions) -> Flow[Coverage]:
         OffsetError: offsets that were asked for are gone and `failOnDataLoss` is true.
         ConfigurationError: an option names what is not there.
     """
+    places = yield from find_places(options)
+    ranges: list[ReadRange] = []
+    losses: list[Loss] = []
+    for queue in sorted(places):
+        address = places[queue]
+        facts = yield from _patiently(partial(_fetch_facts, queue, address, options))
+        resolved = resolve_range(queue, options.start, options.end, facts)
+        losses += resolved.losses
+        ranges.append(ReadRange(queue, address, resolved.offset_from, resolved.offset_until))
+    if losses and options.fail_on_data_loss:
+        raise data_loss(losses)
+    return Coverage(tuple(ranges), tuple(losses))
+
+
+def find_places(options: ReadOptions) -> Flow[dict[MessageQueue, str]]:
+    """Every queue to read and where it is, after all checks that need the cluster.
+
+    Raises:
+        TopicNotFoundError, ConfigurationError: an option names what is not there.
+    """
     nameservers = NameServers(options.nameservers)
-    topics = yield from _find_topics(nameservers, options)
+    topics = yield from find_topics(nameservers, options)
     places: dict[MessageQueue, str] = {}
     for topic in topics:
         route = yield from _fetch_route(nameservers, topic, options)
@@ -78,25 +108,30 @@ def find_coverage(options: ReadOptions) -> Flow[Coverage]:
     check_queues("endingOffsets", options.end, places)
     if options.sql is not None:
         yield from _check_sql(places, options)
-    ranges: list[ReadRange] = []
-    losses: list[Loss] = []
-    for queue in sorted(places):
-        address = places[queue]
-        facts = yield from _patiently(partial(_fetch_facts, queue, address, options))
-        resolved = resolve_range(queue, options.start, options.end, facts)
-        losses += resolved.losses
-        if resolved.offset_from < resolved.offset_until:
-            ranges.append(ReadRange(queue, address, resolved.offset_from, resolved.offset_until))
-    if losses and options.fail_on_data_loss:
-        raise OffsetError(
-            f"{losses[0].sentence}{_and_more(losses)}. Start at an offset that exists, or set "
-            "option 'failOnDataLoss' to false to read what is there"
-        )
-    return Coverage(tuple(ranges), tuple(losses))
+    return places
 
 
-def _and_more(losses: list[Loss]) -> str:
-    return f" (and {len(losses) - 1} more queues)" if len(losses) > 1 else ""
+def find_entry(queue: MessageQueue, address: str, options: ReadOptions) -> Flow[int]:
+    """Where a member starts in a queue that comes to it: where the group is.
+
+    In a queue that the group never read, where the options say.
+    """
+    group = options.group
+    assert group is not None, "a member has a group"
+    committed = yield from _patiently(lambda: stored_offset(address, group, queue))
+    if committed is not None:
+        return committed
+    facts = yield from _patiently(partial(_fetch_facts, queue, address, options))
+    return resolve_range(queue, options.start, LATEST, facts).offset_from
+
+
+def data_loss(losses: Sequence[Loss]) -> OffsetError:
+    """The error for offsets that were wanted and are gone, when the read is to fail then."""
+    more = f" (and {len(losses) - 1} more queues)" if len(losses) > 1 else ""
+    return OffsetError(
+        f"{losses[0].sentence}{more}. Start at an offset that exists, or set "
+        "option 'failOnDataLoss' to false to read what is there"
+    )
 
 
 def _patiently(ask: Callable[[], Flow[_T]]) -> Flow[_T]:
@@ -111,7 +146,8 @@ def _patiently(ask: Callable[[], Flow[_T]]) -> Flow[_T]:
     return (yield from ask())
 
 
-def _find_topics(nameservers: NameServers, options: ReadOptions) -> Flow[tuple[str, ...]]:
+def find_topics(nameservers: NameServers, options: ReadOptions) -> Flow[tuple[str, ...]]:
+    """The topics to read: those named, or those that the pattern matches now."""
     if options.topic_pattern is None:
         return options.topics
     pattern = re.compile(options.topic_pattern)
@@ -150,7 +186,7 @@ def _list_topics(
     try:
         answer = yield from _patiently(ask)
     except TransportError as error:
-        raise _unreachable(error, options) from error
+        raise unreachable(error, options) from error
     return frozenset(decode_topic_list(answer.body))
 
 
@@ -166,10 +202,11 @@ def _fetch_route(nameservers: NameServers, topic: str, options: ReadOptions) -> 
             remark=error.remark,
         ) from error
     except TransportError as error:
-        raise _unreachable(error, options) from error
+        raise unreachable(error, options) from error
 
 
-def _unreachable(error: TransportError, options: ReadOptions) -> TransportError:
+def unreachable(error: TransportError, options: ReadOptions) -> TransportError:
+    """The error of a call to the name servers, in the words of the options."""
     return TransportError(
         f"option 'nameserver' is '{';'.join(options.nameservers)}': {error}", address=error.address
     )

@@ -29,10 +29,21 @@ from gimbalmq.spark.positions import (
 )
 from gimbalmq.spark.schema import Column, parse_columns
 from gimbalmq.transport.address import parse_nameservers
+from gimbalmq.transport.reach import PLAIN, Reach, TlsFiles, reach_of
 from gimbalmq.wire.names import check_group, check_topic
 from gimbalmq.wire.subscription import SubscriptionData, parse_tags, sql_subscription
 
-__all__ = ["DEFAULT_GROUP", "ReadOptions", "check_names", "parse_read_options"]
+__all__ = [
+    "DEFAULT_GROUP",
+    "ReadOptions",
+    "check_names",
+    "count_option",
+    "flag_option",
+    "has_stream_options",
+    "lowered",
+    "parse_read_options",
+    "reach_option",
+]
 
 #: In whose name a read without `group` pulls. Nothing is ever committed for it.
 DEFAULT_GROUP: Final = "gimbalmq-spark"
@@ -61,10 +72,13 @@ _STREAM_ONLY: Final = (
     "maxBytesPerTrigger",
     "commitOffsets",
     "groupMode",
+    "allocation",
 )
+#: Known, and of use to batch reads only.
+_BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 #: Known, and of use to writes only.
-_WRITE_ONLY: Final = ("selector", "maxInFlight", "idColumn")
-#: Known, and refused: a read that ignored them would not be the secure one that was asked for.
+_WRITE_ONLY: Final = ("selector", "maxInFlight", "maxRowsPerSecond", "idColumn")
+#: Of use to reads and writes.
 _SECURITY: Final = ("accessKey", "secretKey", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
 
 _KNOWN: Final = {name.lower(): name for name in _READ + _STREAM_ONLY + _WRITE_ONLY + _SECURITY}
@@ -93,6 +107,11 @@ class ReadOptions(msgspec.Struct, frozen=True):
     fail_on_data_loss: bool
     partitions_min: int | None
     partition_records_max: int | None
+    #: The group's own retry topic, where it is read as a member: its messages have passed the
+    #: filter before, and all members must ask for the same there.
+    retry_topic: str | None = None
+    #: Keys and TLS; the secret is left out of its text form.
+    reach: Reach = PLAIN
 
     @property
     def pull_group(self) -> str:
@@ -106,6 +125,8 @@ class ReadOptions(msgspec.Struct, frozen=True):
 
     def subscription(self, topic: str) -> SubscriptionData:
         """What pulls of a topic ask for."""
+        if topic == self.retry_topic:
+            return parse_tags(topic, "*", 0)
         if self.sql is not None:
             return sql_subscription(topic, self.sql, 0)
         return parse_tags(topic, self.tags, 0)
@@ -114,23 +135,39 @@ class ReadOptions(msgspec.Struct, frozen=True):
 def check_names(options: Mapping[str, str]) -> None:
     """Refuse names that no read and no write of this source knows."""
     for name in options:
-        lowered = name.lower()
-        if lowered in _KNOWN or lowered in _SPARKS_OWN:
+        small = name.lower()
+        if small in _KNOWN or small in _SPARKS_OWN:
             continue
-        if lowered in {"path", "paths"}:
+        if small in {"path", "paths"}:
             raise ConfigurationError(
                 f"option '{name}' means nothing to this source: "
                 "call load() without a path and name the topic with option 'topic'"
             )
-        close = difflib.get_close_matches(lowered, _KNOWN, n=1)
+        close = difflib.get_close_matches(small, _KNOWN, n=1)
         hint = f"did you mean '{_KNOWN[close[0]]}'? " if close else ""
         raise ConfigurationError(f"unknown option '{name}': {hint}A read knows {', '.join(_READ)}")
 
 
+def has_stream_options(options: Mapping[str, str]) -> bool:
+    """Whether options are given that only a stream has."""
+    names = {name.lower() for name in options}
+    return any(name.lower() in names for name in _STREAM_ONLY)
+
+
+def lowered(options: Mapping[str, str]) -> dict[str, str]:
+    """The options with their names in lower case, as they are looked up, and trimmed texts."""
+    return {name.lower(): value.strip() for name, value in options.items()}
+
+
 def parse_read_options(
-    options: Mapping[str, str], environment: Mapping[str, str] | None = None
+    options: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    stream: bool = False,
 ) -> ReadOptions:
-    """Read the options of a batch read; `environment` replaces that of the process.
+    """Read the options of a batch read, or those that a stream has in common with it.
+
+    `environment` replaces that of the process.
 
     >>> options = parse_read_options({"nameserver": "127.0.0.1:9876", "topic": "orders"})
     >>> options.topics, options.start, options.end
@@ -140,10 +177,11 @@ def parse_read_options(
         ConfigurationError: naming the option that cannot be used.
     """
     check_names(options)
-    given = {name.lower(): value.strip() for name, value in options.items()}
-    _refuse_others(given)
+    given = lowered(options)
+    _refuse_others(given, stream=stream)
     group = _group(given)
-    start = _position(given, "startingOffsets", "startingTimestamp", EARLIEST)
+    default = LATEST if stream else EARLIEST
+    start = _position(given, "startingOffsets", "startingTimestamp", default)
     end = _position(given, "endingOffsets", "endingTimestamp", LATEST)
     _check_order(start, end)
     for option, position in (("startingOffsets", start), ("endingOffsets", end)):
@@ -154,6 +192,7 @@ def parse_read_options(
     topics, pattern = _topics(given)
     tags, sql = _filters(given)
     return ReadOptions(
+        reach=reach_option(given),
         nameservers=_nameservers(given, environment),
         topics=topics,
         topic_pattern=pattern,
@@ -163,27 +202,48 @@ def parse_read_options(
         tags=tags,
         sql=sql,
         columns=parse_columns(given.get("columns")),
-        fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
-        partitions_min=_count(given, "minPartitions"),
-        partition_records_max=_count(given, "maxRecordsPerPartition"),
+        fail_on_data_loss=flag_option(given, "failOnDataLoss", default=True),
+        partitions_min=count_option(given, "minPartitions"),
+        partition_records_max=count_option(given, "maxRecordsPerPartition"),
     )
 
 
-def _refuse_others(given: Mapping[str, str]) -> None:
-    for name in _STREAM_ONLY:
+def _refuse_others(given: Mapping[str, str], *, stream: bool) -> None:
+    for name in _BATCH_ONLY if stream else _STREAM_ONLY:
         if name.lower() in given:
             raise ConfigurationError(
-                f"option '{name}' is for streams (spark.readStream): leave it out of a batch read"
+                f"option '{name}' is for batch reads (spark.read): a stream has no end"
+                if stream
+                else f"option '{name}' is for streams (spark.readStream): "
+                "leave it out of a batch read"
             )
     for name in _WRITE_ONLY:
         if name.lower() in given:
             raise ConfigurationError(f"option '{name}' is for writes: leave it out of a read")
-    for name in _SECURITY:
-        if name.lower() in given:
-            raise ConfigurationError(
-                f"option '{name}' cannot be used: this release reads without credentials and "
-                "without TLS only"
-            )
+
+
+def reach_option(given: Mapping[str, str]) -> Reach:
+    """Read the options for keys and TLS."""
+    ca_file, cert_file, key_file = (
+        given.get(name) for name in ("tlscafile", "tlscertfile", "tlskeyfile")
+    )
+    any_file = any((ca_file, cert_file, key_file))
+    tls = flag_option(given, "tls", default=any_file)
+    if any_file and not tls:
+        raise ConfigurationError(
+            "option 'tls' is false, but certificate files are given: leave one of them out"
+        )
+    try:
+        files = TlsFiles(ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+        return reach_of(
+            access_key=given.get("accesskey"),
+            secret_key=given.get("secretkey"),
+            tls=files if tls else False,
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"options 'accessKey', 'secretKey' and 'tls...': {error}"
+        ) from error
 
 
 def _nameservers(
@@ -331,7 +391,8 @@ def _check_order(start: Position, end: Position) -> None:
             return
 
 
-def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+def flag_option(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    """The value of an option that is true or false, out of `lowered` ones."""
     text = given.get(option.lower())
     if text is None:
         return default
@@ -340,7 +401,8 @@ def _flag(given: Mapping[str, str], option: str, *, default: bool) -> bool:
     return text.lower() == "true"
 
 
-def _count(given: Mapping[str, str], option: str) -> int | None:
+def count_option(given: Mapping[str, str], option: str) -> int | None:
+    """The value of an option that is a number from 1 on, out of `lowered` ones."""
     text = given.get(option.lower())
     if text is None:
         return None

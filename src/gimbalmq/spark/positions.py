@@ -87,11 +87,14 @@ class QueueFacts(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """An exact offset was wanted and the queue does not have it; `found` is the nearest it has."""
+    """An exact offset was wanted and the queue does not have it; `found` is the nearest it has.
+
+    None: the queue itself is gone.
+    """
 
     queue: MessageQueue
     wanted: int
-    found: int
+    found: int | None
 
     @property
     def sentence(self) -> str:
@@ -100,7 +103,9 @@ class Loss(msgspec.Struct, frozen=True):
         >>> Loss(MessageQueue("orders", "broker-a", 3), 5, 20).sentence
         'orders/broker-a/3: offset 5 was wanted, but the first one still stored is 20'
         """
-        if self.found > self.wanted:
+        if self.found is None:
+            state = "the queue is gone (its topic was deleted or got fewer queues)"
+        elif self.found > self.wanted:
             state = f"the first one still stored is {self.found}"
         else:
             state = f"the queue ends at {self.found} (a topic that is made again starts over)"

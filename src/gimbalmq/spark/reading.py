@@ -38,6 +38,7 @@ from gimbalmq.spark.positions import Loss
 from gimbalmq.spark.pulling import PULL_CODES, Advance, AskAgain, Gone, judge
 from gimbalmq.spark.schema import Column, arrow_schema
 from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.transport.reach import Reach
 from gimbalmq.wire.codes import PullFlag, ResponseCode
 from gimbalmq.wire.columns import decode_columns
 from gimbalmq.wire.command import Command
@@ -110,9 +111,10 @@ class Segment:
 class _Link:
     """The connection to one broker, and what is under way on it."""
 
-    __slots__ = ("address", "broker", "connection", "waiting")
+    __slots__ = ("_reach", "address", "broker", "connection", "waiting")
 
-    def __init__(self, broker: str, address: str) -> None:
+    def __init__(self, broker: str, address: str, reach: Reach) -> None:
+        self._reach = reach
         self.broker = broker
         self.address = address
         self.connection: BlockingConnection | None = None
@@ -120,7 +122,7 @@ class _Link:
 
     def ask(self, request: Command, segment: Segment) -> None:
         if self.connection is None:
-            self.connection = connections.take(self.address)
+            self.connection = connections.take(self.address, self._reach)
         self.waiting[self.connection.send(request)] = segment
 
     def drop(self) -> list[Segment]:
@@ -163,7 +165,9 @@ class RangePuller:
         }
         self._patience_s = patience_s
         self._todo = deque((one.queue, one.offset_from, one.offset_until) for one in ranges)
-        self._links = {one.queue.broker: _Link(one.queue.broker, one.address) for one in ranges}
+        self._links = {
+            one.queue.broker: _Link(one.queue.broker, one.address, options.reach) for one in ranges
+        }
         self._window: deque[Segment] = deque()
         self._unsent: deque[Segment] = deque()
         # How large messages are, and how far a pull with a filter gets, is learned first.
@@ -346,7 +350,7 @@ class RangePuller:
 
     def _relocate(self, link: _Link, topic: str) -> None:
         """Ask where the broker is now; a broker may come back at another address."""
-        pool = ConnectionPool()
+        pool = ConnectionPool(reach=self._options.reach)
         try:
             route = run_inline(fetch_route(NameServers(self._options.nameservers), topic), pool)
             link.address = broker_address(route, link.broker)

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.errors import ConfigurationError, GimbalError
 from gimbalmq.spark.batch import BatchReader
 from gimbalmq.spark.failures import plain_errors
-from gimbalmq.spark.options import check_names, parse_read_options
-from gimbalmq.spark.schema import columns_of_schema, ddl
+from gimbalmq.spark.options import (
+    ReadOptions,
+    check_names,
+    has_stream_options,
+    parse_read_options,
+)
+from gimbalmq.spark.schema import Column, columns_of_schema, ddl
+from gimbalmq.spark.sink import BatchWriter, StreamWriter
+from gimbalmq.spark.stream_options import parse_stream_options
+from gimbalmq.spark.write_columns import layout_of
+from gimbalmq.spark.write_options import parse_write_options
 
 __all__ = ["RocketMQDataSource"]
 
@@ -36,18 +51,56 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> str:
         """All columns, or those of option `columns`."""
         with plain_errors():
+            # Spark does not say whether a batch read or a stream follows.
+            if has_stream_options(self.options):
+                return ddl(parse_stream_options(self.options).read.columns)
             return ddl(parse_read_options(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch reader of the columns in `schema`, which may come from the user."""
         with plain_errors():
             options = parse_read_options(self.options)
-            columns = columns_of_schema(schema.fields)
-            if "columns" in self.options:
-                named = [column.source for column in options.columns]
-                if named != [column.source for column in columns]:
-                    raise ConfigurationError(
-                        f"option 'columns' names {', '.join(named)}, but the schema "
-                        f"{', '.join(column.name for column in columns)}: give one of them"
-                    )
-            return BatchReader(options, columns)
+            return BatchReader(options, self._columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        """A stream reader of the columns in `schema`."""
+        from gimbalmq.spark.stream import RefusingReader, StreamReader
+
+        try:
+            options = parse_stream_options(self.options)
+            return StreamReader(options, self._columns(schema, options.read))
+        except GimbalError as error:
+            return RefusingReader(error)
+
+    def _columns(self, schema: StructType, options: ReadOptions) -> tuple[Column, ...]:
+        columns = columns_of_schema(schema.fields)
+        if "columns" in self.options:
+            named = [column.source for column in options.columns]
+            if named != [column.source for column in columns]:
+                raise ConfigurationError(
+                    f"option 'columns' names {', '.join(named)}, but the schema "
+                    f"{', '.join(column.name for column in columns)}: give one of them"
+                )
+        return columns
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001 - PySpark's signature
+        """A batch writer of a frame with this schema."""
+        with plain_errors():
+            if overwrite:
+                raise ConfigurationError(
+                    "a topic cannot be overwritten, only added to: write with mode('append')"
+                )
+            options = parse_write_options(self.options)
+            layout = layout_of(schema.fields, id_column=options.id_column, topic=options.topic)
+            return BatchWriter(options, layout)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, FBT001 - PySpark's signature
+        """A stream writer of frames with this schema."""
+        with plain_errors():
+            if overwrite:
+                raise ConfigurationError(
+                    "a topic cannot be rewritten with every batch: use outputMode('append')"
+                )
+            options = parse_write_options(self.options)
+            layout = layout_of(schema.fields, id_column=options.id_column, topic=options.topic)
+            return StreamWriter(options, layout)
