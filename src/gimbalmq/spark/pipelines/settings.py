@@ -1,0 +1,98 @@
+"""The options of pipelines: from `name=value` texts to a checked value, and back to help texts.
+
+A pipeline's options are a frozen struct whose fields are written in camel case, as the options of
+`format("rocketmq")` are.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from gimbalmq.errors import ConfigurationError
+
+__all__ = ["PipelineOptions", "option_names", "parse_options", "parse_pairs", "source_options"]
+
+
+class PipelineOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What every pipeline takes."""
+
+    #: None: the variable NAMESRV_ADDR.
+    nameserver: str | None = None
+
+
+_T = TypeVar("_T", bound=PipelineOptions)
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
+    """Texts of the form `name=value` by name.
+
+    >>> parse_pairs(["topic=orders", "sql=select a = 1"])
+    {'topic': 'orders', 'sql': 'select a = 1'}
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise ConfigurationError(f"--option {pair}: write it as name=value")
+        if name in found:
+            raise ConfigurationError(f"option '{name}' is given twice")
+        found[name] = value
+    return found
+
+
+def parse_options(kind: type[_T], given: Mapping[str, str]) -> _T:
+    """The options of a pipeline.
+
+    Raises:
+        ConfigurationError: an option is unknown, missing, or its text means nothing.
+    """
+    known = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        field = known.get(name.lower())
+        if field is None:
+            close = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"did you mean '{known[close[0]].encode_name}'? " if close else ""
+            raise ConfigurationError(
+                f"unknown option '{name}': {hint}There are {', '.join(option_names(kind))}"
+            )
+        try:
+            values[field.encode_name] = msgspec.convert(text, field.type, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigurationError(f"option '{name}' is '{text}': {error}") from error
+    missing = [
+        field.encode_name
+        for field in known.values()
+        if field.required and field.encode_name not in values
+    ]
+    if missing:
+        raise ConfigurationError(f"option '{missing[0]}' is missing: add --option {missing[0]}=...")
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def option_names(kind: type[PipelineOptions]) -> list[str]:
+    """The names of all options, those that must be given with a star."""
+    return [
+        field.encode_name + ("*" if field.required else "")
+        for field in msgspec.structs.fields(kind)
+    ]
+
+
+def source_options(options: PipelineOptions, **others: object) -> dict[str, str]:
+    """Options for `format("rocketmq")`; what is None is left out."""
+    texts = {"nameserver": options.nameserver, **others}
+    return {name: _text(value) for name, value in texts.items() if value is not None}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, datetime) else str(value)

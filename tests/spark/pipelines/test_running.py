@@ -1,0 +1,262 @@
+"""Every pipeline on an embedded cluster, as the command line runs it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+from pyspark.sql import functions as f
+
+from gimbalmq import Admin, Message, Producer, PullConsumer, PushConsumer
+from gimbalmq.broker import EmbeddedCluster
+from gimbalmq.errors import ConfigurationError
+from gimbalmq.spark.pipelines import find_pipeline
+from gimbalmq.spark.pipelines.settings import parse_options
+from gimbalmq.spark.pipelines.weights import latest_weights
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with EmbeddedCluster(brokers=2, processes=True) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster, topic_name):
+    cluster.create_topic(topic_name, queues=2)
+    return topic_name
+
+
+@pytest.fixture
+def send(cluster):
+    def run(topic, bodies, **parts):
+        with Producer("pipeline-tests", nameserver=cluster.nameserver) as producer:
+            for future in [producer.send_async(Message(topic, b, **parts)) for b in bodies]:
+                future.result()
+
+    return run
+
+
+@pytest.fixture
+def run(spark, cluster):
+    told = []
+
+    def start(name, **given):
+        module = find_pipeline(name).load()
+        options = parse_options(module.Options, {"nameserver": cluster.nameserver, **given})
+        return module.run(spark, options, told.append)
+
+    start.told = told
+    return start
+
+
+def numbered(first, last):
+    return [f"{number:06}".encode() for number in range(first, last)]
+
+
+def test_an_archive_holds_every_message_once_over_two_runs(spark, topic, send, run, tmp_path):
+    path = str(tmp_path / "archive")
+    send(topic, numbered(0, 500))
+    first = run("archive", topic=topic, path=path, fileRecords="100", filesPerBatch="2")
+    send(topic, numbered(500, 700))
+    second = run("archive", topic=topic, path=path, fileRecords="100", filesPerBatch="2")
+    assert (first.facts["added"], second.facts["added"]) == (500, 200)
+    assert second.facts["messages"] == 700
+    archived = spark.read.parquet(path)
+    assert sorted(bytes(r.body) for r in archived.collect()) == numbered(0, 700)
+    sizes = archived.groupBy(f.input_file_name()).count().collect()
+    assert max(row["count"] for row in sizes) <= 100
+    dates = {row["date"] for row in second.tables["days"]}
+    assert dates <= {str(dt.datetime.now(dt.UTC).date() - dt.timedelta(days=n)) for n in (0, 1)}
+    assert any("lag" in line for line in run.told)
+
+
+def test_an_archive_that_is_killed_goes_on_without_loss_or_copies(
+    spark, cluster, topic, send, tmp_path
+):
+    path = tmp_path / "archive"
+    send(topic, numbered(0, 3000))
+    options = {"topic": topic, "path": path, "fileRecords": 500, "filesPerBatch": 1}
+    command = [sys.executable, "-c", "from gimbalmq.cli.main import main; main()"]
+    command += ["pipeline", "run", "archive", "--json", "--nameserver", cluster.nameserver]
+    for name, value in options.items():
+        command += ["--option", f"{name}={value}"]
+    log = tmp_path / "log"
+    with log.open("wb") as errors:
+        victim = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True
+        )
+    deadline = time.monotonic() + 120
+    while log.read_text().count("batch ") < 2:
+        assert victim.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    # The whole family: the command, Spark's JVM and its workers.
+    os.killpg(victim.pid, signal.SIGKILL)
+    victim.wait()
+    before = spark.read.parquet(str(path)).count()
+    assert 0 < before < 3000
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["facts"]["messages"] == 3000
+    bodies = Counter(bytes(row.body) for row in spark.read.parquet(str(path)).collect())
+    assert bodies == Counter(numbered(0, 3000))
+
+
+def test_messages_are_transformed_by_sql(spark, cluster, topic, send, run, unique_name, tmp_path):
+    target = unique_name("paid")
+    cluster.create_topic(target, queues=2)
+    send(topic, [b'{"id": 1}', b'{"id": 2}'], tags="paid")
+    send(topic, [b'{"id": 3}'], tags="open")
+    report = run(
+        "transform",
+        topic=topic,
+        to=target,
+        checkpoint=str(tmp_path / "state"),
+        sql="select get_json_object(text, '$.id') as body, tags from messages where tags = 'paid'",
+    )
+    assert report.facts["read"] == 3
+    reader = spark.read.format("rocketmq").option("nameserver", cluster.nameserver)
+    rows = reader.option("topic", target).load().collect()
+    assert sorted((bytes(row.body), row.tags) for row in rows) == [(b"1", "paid"), (b"2", "paid")]
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"sql": "select text as value from messages"}, "column 'value' is no part of a message"),
+        ({"sql": "select 'x' as body"}, "does not read the stream"),
+        ({}, "give one of the options 'sql' and 'sqlFile'"),
+        ({"sqlFile": "/nowhere.sql"}, "/nowhere.sql cannot be read"),
+    ],
+)
+def test_a_transformation_that_cannot_be_is_refused(run, topic, tmp_path, given, part):
+    with pytest.raises(ConfigurationError) as caught:
+        run("transform", topic=topic, to="elsewhere", checkpoint=str(tmp_path / "s"), **given)
+    assert part in str(caught.value)
+
+
+def test_a_load_profile_finds_skew_and_publishes_weights(cluster, topic, run, tmp_path):
+    with Producer("loaders", nameserver=cluster.nameserver) as producer:
+        queues = producer.queues(topic)
+        for queue, count in zip(queues, (70, 10, 10, 10), strict=True):
+            for _ in range(count):
+                producer.send(Message(topic, b"x" * 10, keys=[f"k{count}"]), queue=queue)
+    page = tmp_path / "load.html"
+    report = run("load-profile", topic=topic, publish="true", html=str(page), groupSizes="2")
+    assert report.facts["messages"] == 100
+    assert report.facts["bytes"] == 1000
+    assert report.facts["skew"] == 2.8
+    assert report.tables["keys"][0] == {"keys": "k70", "messages": 70, "bytes": 700, "share": 0.7}
+    assert len(report.picture.splitlines()) == 4
+    assert topic in page.read_text()
+    run("load-profile", topic=topic, publish="true")
+    latest = latest_weights(topic, nameserver=cluster.nameserver)
+    assert (latest.version, latest.topic) == (2, topic)
+    assert latest.weights == {
+        queue.path: weight for queue, weight in zip(queues, (2.8, 0.4, 0.4, 0.4), strict=True)
+    }
+
+
+def test_group_health_sees_lag_and_moves(cluster, topic, send, run, group_name, tmp_path):
+    send(topic, numbered(0, 40))
+    history = tmp_path / "looks.jsonl"
+    options = {"group": group_name, "history": str(history), "looks": "1"}
+
+    def member():
+        consumer = PushConsumer(group_name, nameserver=cluster.nameserver)
+        consumer.subscribe(topic, listener=lambda _message: None)
+        return consumer
+
+    def wait_owned(*shares):
+        """Wait until the members have so many queues of the topic each, and commit nothing more."""
+        deadline = time.monotonic() + 30
+        with Admin(cluster.nameserver) as admin:
+            while True:
+                held = admin.assignments(group_name).values()
+                if sorted(sum(q.topic == topic for q in share) for share in held) == list(shares):
+                    return
+                assert time.monotonic() < deadline, held
+                time.sleep(0.1)
+
+    with member():
+        wait_owned(4)
+        run("group-health", **options)
+        with member():
+            wait_owned(2, 2)
+            report = run("group-health", **options)
+    assert report.facts["looks"] == 2
+    assert report.facts["moves"] == 2
+    assert [row["members"] for row in report.tables["looks"]] == [1, 2]
+    assert report.facts["fairness_min"] == 1.0
+    assert len(report.tables["queues"]) == 4
+
+
+def test_a_time_range_is_replayed_and_a_dry_run_writes_nothing(
+    spark, cluster, topic, send, run, unique_name
+):
+    target = unique_name("again")
+    cluster.create_topic(target, queues=1)
+    send(topic, numbered(0, 50), tags="a", keys=["k"])
+    now = int(time.time() * 1000)
+    options = {
+        "topic": topic,
+        "to": target,
+        "startingTimestamp": str(now - 600_000),
+        "endingTimestamp": str(now + 600_000),
+    }
+    dry = run("replay", dryRun="true", **options)
+    assert (dry.facts["messages"], dry.facts["written"]) == (50, 0)
+    assert stored(cluster, target) == []
+    done = run("replay", rate="200", **options)
+    assert done.facts["written"] == 50
+    messages = stored(cluster, target)
+    assert sorted(m.body for m in messages) == numbered(0, 50)
+    assert {(m.tags, m.keys) for m in messages} == {("a", ("k",))}
+
+
+def test_dead_letters_go_back_where_they_came_from(cluster, topic, send, run, group_name):
+    send(topic, [b"poison"], tags="a")
+    with pytest.raises(ConfigurationError, match="one of the options 'topic' and 'deadLettersOf'"):
+        run("replay", topic=topic, deadLettersOf=group_name)
+
+    def refuse(_message):
+        raise RuntimeError("refused")
+
+    consumer = PushConsumer(
+        group_name,
+        nameserver=cluster.nameserver,
+        start_from="first",
+        max_reconsume_times=0,
+    )
+    consumer.subscribe(topic, listener=refuse)
+    deadline = time.monotonic() + 30
+    with consumer, Admin(cluster.nameserver) as admin:
+        while f"%DLQ%{group_name}" not in admin.topics(internal=True):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        while not stored(cluster, f"%DLQ%{group_name}"):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    report = run("replay", deadLettersOf=group_name)
+    assert report.tables["targets"] == [{"topic": topic, "messages": 1}]
+    assert [(m.body, m.tags) for m in stored(cluster, topic)] == [(b"poison", "a")] * 2
+
+
+def stored(cluster, topic):
+    found = []
+    with PullConsumer("readers", nameserver=cluster.nameserver) as consumer:
+        for queue in consumer.queues(topic):
+            offset, end = consumer.bounds(queue)
+            while offset < end:
+                result = consumer.pull(queue, offset)
+                found += result.messages
+                offset = result.next_offset
+    return found
