@@ -40,11 +40,9 @@ endif
 
 matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, engines, Spark versions
 	@rm -rf $(REPORTS)/matrix
-	@for version in 5.5.0 4.9.5; do \
-	    echo "== RocketMQ $$version"; \
-	    $(PYTEST) -m "matrix and not soak" --rocketmq-version=$$version \
-	        --junitxml=$(REPORTS)/matrix/rocketmq-$$version.xml || exit 1; \
-	done
+	@echo "== RocketMQ 4.9.5 (5.5.0 is what make test runs on)"
+	@$(PYTEST) -m "matrix and not soak" --rocketmq-version=4.9.5 \
+	    --junitxml=$(REPORTS)/matrix/rocketmq-4.9.5.xml
 	@echo "== the embedded cluster: every test of a client, with Java's clients of 5.5.0"
 	@$(PYTEST) -m "engines and not soak" --rocketmq-engine=embedded \
 	    --junitxml=$(REPORTS)/matrix/embedded-5.5.0.xml
