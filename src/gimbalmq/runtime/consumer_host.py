@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -18,7 +18,6 @@ from gimbalmq.core.consumer import events as ev
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.errors import GimbalError, ProtocolError
-from gimbalmq.flows.dead_letter import dead_letter_request
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.group import check_subscriptions, list_members
 from gimbalmq.flows.offset import StartFrom
@@ -32,6 +31,7 @@ from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.lock_calls import LockCalls
 from gimbalmq.runtime.offsets import OffsetKeeper
 from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
+from gimbalmq.runtime.return_calls import ReturnCalls
 from gimbalmq.runtime.running import RunningWork
 from gimbalmq.wire.bodies import (
     ConsumerData,
@@ -42,20 +42,14 @@ from gimbalmq.wire.bodies import (
     encode_consumer_status,
     encode_running_info,
 )
-from gimbalmq.wire.codes import RequestCode, ResponseCode
+from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command, response_to
-from gimbalmq.wire.headers import (
-    send_back_request,
-)
-from gimbalmq.wire.names import with_namespace
 from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["ConsumerHost", "Executor", "Machine", "PullSettings"]
 
 _log = logging.getLogger("gimbalmq.consumer")
-
-_SEND_BACK_TIMEOUT_S: Final = 5.0
 
 
 class Machine(Protocol):
@@ -127,9 +121,13 @@ class ConsumerHost:
             instance, self.group, self._subscriptions, pulls, self.dispatch
         )
         self._locks = LockCalls(instance, self.group, self.dispatch)
+        self._returns = ReturnCalls(instance, machine.settings, pulls, self.dispatch)
         #: The queues of each topic as it was first known; others are new.
         self._first_queues: dict[str, frozenset[MessageQueue]] = {}
         self._alarm_timer: Timer | None = None
+        #: Offsets that are being looked for, and who waits for them.
+        self._finding = 0
+        self._ready: Callable[[], None] | None = None
         #: Passes that moved something.
         self.rebalances = 0
         #: Queues that came, and queues that went.
@@ -144,8 +142,8 @@ class ConsumerHost:
             fx.FindOffset: self._find_offset,
             fx.Pull: self._pull_calls.pull,
             fx.Consume: self._consume,
-            fx.SendBack: self._send_back,
-            fx.Bury: self._bury,
+            fx.SendBack: self._returns.send_back,
+            fx.Bury: self._returns.bury,
             fx.Lock: self._locks.lock,
             fx.Unlock: self._locks.unlock,
             fx.ConfirmGone: self._locks.confirm_gone,
@@ -200,6 +198,22 @@ class ConsumerHost:
                     self._performers[type(effect)](effect)
         finally:
             self._handling = False
+
+    def begin(self, ready: Callable[[], None]) -> None:
+        """Start; `ready` is called when no message that is sent from then on is missed.
+
+        Only a broadcasting member has to be waited for: where it starts is up to itself, while a
+        group has an offset, or members that were there before.
+        """
+        self._ready = ready
+        self.dispatch(ev.Started())
+        if not (self.machine.settings.broadcasting and self._finding):
+            self._now_ready()
+
+    def _now_ready(self) -> None:
+        if self._ready is not None:
+            ready, self._ready = self._ready, None
+            ready()
 
     def finished(self, done: ev.Consumed) -> None:
         """A worker is done with a run; called on the driver's side."""
@@ -364,21 +378,24 @@ class ConsumerHost:
 
     def _find_offset(self, effect: fx.FindOffset) -> None:
         queue, epoch = effect.queue, effect.epoch
+        self._finding += 1
 
         def found(result: int | GimbalError) -> None:
+            self._finding -= 1
             if isinstance(result, GimbalError):
                 self.dispatch(ev.OffsetFound(queue, epoch, None, str(result)))
             else:
                 self.dispatch(ev.OffsetFound(queue, epoch, result))
+            if not self._finding:
+                self._now_ready()
 
-        address = self._instance.address_of(queue)
-        if address is None:
-            self._events.append(
-                ev.OffsetFound(queue, epoch, None, f"{queue.broker} has no address")
-            )
-        else:
-            first = self._first_queues.get(queue.topic, frozenset())
-            self._offsets.find(queue, address, found, new=bool(first) and queue not in first)
+        first = self._first_queues.get(queue.topic, frozenset())
+        self._offsets.find(
+            queue,
+            self._instance.routes.master(queue),
+            found,
+            new=bool(first) and queue not in first,
+        )
 
     def _consume(self, effect: fx.Consume) -> None:
         assert self._workers is not None
@@ -402,47 +419,9 @@ class ConsumerHost:
                 for _offset, consume, position in late[: effect.most]
             )
 
-    def _send_back(self, effect: fx.SendBack) -> None:
-        message = effect.batch.messages[effect.position]
-        self._return(
-            effect,
-            send_back_request(
-                group=self.group,
-                broker=effect.queue.broker,
-                physical_offset=message.physical_offset,
-                delay_level=effect.delay_level,
-                topic=with_namespace(message.namespace, message.topic),
-                message_id=message.message_id,
-                max_reconsume_times=self._pulls.max_reconsume_times,
-            ),
-        )
-
-    def _bury(self, effect: fx.Bury) -> None:
-        message = effect.batch.messages[effect.position]
-        self._return(effect, dead_letter_request(self.group, effect.queue.broker, message))
-
-    def _return(self, effect: fx.SendBack | fx.Bury, request: Command) -> None:
-        """Send a failed message to its broker, which delivers it again or buries it."""
-        about = effect.queue, effect.epoch, effect.batch, effect.position
-
-        def answered(answer: Command | GimbalError) -> None:
-            if isinstance(answer, GimbalError):
-                self.dispatch(ev.SentBack(*about, ok=False, reason=str(answer)))
-            else:
-                ok = answer.code == ResponseCode.SUCCESS
-                self.dispatch(ev.SentBack(*about, ok=ok, reason=answer.remark or ""))
-
-        address = self._instance.address_of(effect.queue)
-        if address is None:
-            why = f"{effect.queue.broker} has no address"
-            self._events.append(ev.SentBack(*about, ok=False, reason=why))
-        else:
-            self._instance.driver.call(address, request, _SEND_BACK_TIMEOUT_S, answered)
-
     def _commit(self, effect: fx.Commit) -> None:
-        address = self._instance.address_of(effect.queue)
-        if address is not None:
-            self._offsets.commit(effect.queue, address, effect.offset)
+        master = self._instance.routes.master(effect.queue)
+        self._offsets.commit(effect.queue, master, effect.offset)
 
     def _cancel(self, effect: fx.Cancel) -> None:
         assert self._workers is not None
@@ -455,11 +434,8 @@ class ConsumerHost:
         def stored(result: GimbalError | None) -> None:
             self.dispatch(ev.HandedOver(queue, epoch, "" if result is None else str(result)))
 
-        address = self._instance.address_of(queue)
-        if address is None:
-            self._events.append(ev.HandedOver(queue, epoch, f"{queue.broker} has no address"))
-            return
-        self._offsets.hand_over(queue, address, effect.offset, stored, force=effect.force)
+        master = self._instance.routes.master(queue)
+        self._offsets.hand_over(queue, master, effect.offset, stored, force=effect.force)
 
     # ---- words -------------------------------------------------------------------------------
 

@@ -19,8 +19,14 @@ from typing import Final, Protocol
 import msgspec
 
 from gimbalmq.core.routes import RouteTable
-from gimbalmq.errors import GimbalError, ProtocolError, StateError, TopicNotFoundError
-from gimbalmq.flows.effects import Flow
+from gimbalmq.errors import (
+    AccessDeniedError,
+    GimbalError,
+    ProtocolError,
+    StateError,
+    TopicNotFoundError,
+)
+from gimbalmq.flows.effects import Flow, broker_error
 from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
 from gimbalmq.flows.transaction import TransactionCheck, parse_check
 from gimbalmq.model.queue import MessageQueue
@@ -119,8 +125,8 @@ class ClientInstance:
     def join(self, member: GroupMember, done: Callable[[GimbalError | None], None]) -> None:
         """Add a consumer: fetch its routes, register it with every broker, then say so.
 
-        A topic without a route is waited for; only name servers that cannot be reached are an
-        error.
+        A topic without a route is waited for; only name servers that cannot be reached, and
+        brokers that refuse the keys, are an error.
         """
         if member.group in self._members:
             done(
@@ -161,13 +167,21 @@ class ClientInstance:
     def _admit(self, member: GroupMember, done: Callable[[GimbalError | None], None]) -> None:
         """Register a member with every broker, once they agree to what it wants."""
         question = member.preflight()
+        denials: list[AccessDeniedError] = []
+
+        def registered() -> None:
+            if denials:  # other trouble may pass; keys that are wrong stay wrong
+                self.leave(member.group, lambda: done(denials[0]))
+            else:
+                done(None)
+
         if question is None:
-            self.heartbeat(lambda: done(None))
+            self.heartbeat(registered, denied=denials.append)
             return
 
         def answered(result: GimbalError | None) -> None:
             if result is None:
-                self.heartbeat(lambda: done(None))
+                self.heartbeat(registered, denied=denials.append)
             else:
                 self._members.pop(member.group, None)
                 done(result)
@@ -252,11 +266,6 @@ class ClientInstance:
             self.refresh_route(topic)
         self.driver.call_later(self.settings.poll_name_server_interval_s, self._poll_routes)
 
-    def address_of(self, queue: MessageQueue) -> str | None:
-        """Where requests for a queue go: the master, or whoever is left of its broker set."""
-        brokers = self.routes.broker(queue.broker, topic=queue.topic)
-        return None if brokers is None else brokers.any_address
-
     def pull_place(self, queue: MessageQueue, broker_id: int) -> tuple[str, bool] | None:
         """Where to pull: the advised process of the broker set, else the next, else any.
 
@@ -290,12 +299,23 @@ class ClientInstance:
 
     # ---- heartbeats --------------------------------------------------------------------------
 
-    def heartbeat(self, done: Callable[[], None] | None = None) -> None:
-        """Tell every known broker who is here."""
+    def heartbeat(
+        self,
+        done: Callable[[], None] | None = None,
+        *,
+        denied: Callable[[AccessDeniedError], None] | None = None,
+    ) -> None:
+        """Tell every known broker who is here; `denied` hears of those that refuse the keys."""
         beat = self._heartbeat_data()
+
+        def answered(address: str, answer: Command | GimbalError) -> None:
+            error = self._beaten(beat, address, answer)
+            if denied is not None and isinstance(error, AccessDeniedError):
+                denied(error)
+
         self._to_brokers(
             lambda broker, address: heartbeat_request(broker, self._heartbeat_body(beat, address)),
-            functools.partial(self._beaten, beat),
+            answered,
             done,
         )
 
@@ -323,13 +343,17 @@ class ClientInstance:
         """Send subscriptions in full again: their versions changed, or a broker lacks them."""
         self._remembered.clear()
 
-    def _beaten(self, beat: HeartbeatData, address: str, answer: Command | GimbalError) -> None:
+    def _beaten(
+        self, beat: HeartbeatData, address: str, answer: Command | GimbalError
+    ) -> GimbalError | None:
         if isinstance(answer, GimbalError):
             self.warn(f"heartbeat {address}", f"heartbeat to {address} failed: {answer}")
-        elif answer.code != ResponseCode.SUCCESS:
+            return answer
+        if answer.code != ResponseCode.SUCCESS:
             self.warn(f"heartbeat {address}", f"{address} refused the heartbeat: {answer.remark}")
-        else:
-            self._remember(beat, address, answer)
+            return broker_error(address, Command(int(RequestCode.HEART_BEAT)), answer)
+        self._remember(beat, address, answer)
+        return None
 
     def _remember(self, beat: HeartbeatData, address: str, answer: Command) -> None:
         """Note which subscriptions a broker has now, and whether it will remember them."""

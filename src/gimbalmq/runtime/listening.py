@@ -65,24 +65,30 @@ class Listening:
 
     def _one_by_one(self, work: RunningWork, share_after_s: float) -> Consumed:
         consume, first, until = work.consume, work.first, work.until
-        messages, permit = consume.batch.messages, consume.permit
-        listener = self._listener_for(consume.queue.topic)
+        call = self._listener_for(consume.queue.topic) or self._call_for_its_topic
         failures: list[tuple[int, int]] = []
         monotonic = time.monotonic
         started = now = monotonic()
-        share_at = now + share_after_s
+        # A permit that is renewed meanwhile counts for the next run.
+        end_at = started + share_after_s
+        if consume.permit is not None:
+            end_at = min(end_at, consume.permit.valid_until)
         position = first
-        while position < until and now < share_at and may_start(permit, now):
+        for message in consume.batch.messages[first:until]:
+            if now >= end_at:
+                break
             work.position = position
-            message = messages[position]
             try:
-                (listener or self._listener(message.topic))(message)
+                call(message)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
                 failures.append((position, delay_level(error)))
                 report(error, message)
             position += 1
             now = monotonic()
         return consumed(work, position, failures, now - started)
+
+    def _call_for_its_topic(self, message: Any) -> object:
+        return self._listener(message.topic)(message)
 
     def _batch(self, work: RunningWork) -> Consumed:
         consume, first, until = work.consume, work.first, work.until

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from gimbalmq.errors import ConfigurationError, GimbalError, ProtocolError
+from gimbalmq.errors import ConfigurationError, GimbalError, ProtocolError, TransportError
 from gimbalmq.flows.offset import StartFrom, hand_over, start_offset, starting_offset
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.instance import ClientInstance
@@ -29,16 +29,22 @@ Stored = Callable[[GimbalError | None], None]
 
 
 class OffsetKeeper(Protocol):
-    """Finds and stores the offsets of one group's member."""
+    """Finds and stores the offsets of one group's member.
 
-    def find(self, queue: MessageQueue, address: str, found: Found, *, new: bool = False) -> None:
+    `master` is the address of the queue's master, None while it has none: a slave has a copy of
+    the offsets, which may be old, and what it is told stays with it.
+    """
+
+    def find(
+        self, queue: MessageQueue, master: str | None, found: Found, *, new: bool = False
+    ) -> None:
         """Where to start; `new` queues were added while this member was running."""
 
-    def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
+    def commit(self, queue: MessageQueue, master: str | None, offset: int) -> None:
         """Store progress; may be lost, since it is stored again."""
 
     def hand_over(
-        self, queue: MessageQueue, address: str, offset: int, stored: Stored, *, force: bool
+        self, queue: MessageQueue, master: str | None, offset: int, stored: Stored, *, force: bool
     ) -> None:
         """Store the last progress and say when that is done."""
 
@@ -51,22 +57,31 @@ class BrokerOffsets:
         self._group = group
         self._start = start
 
-    def find(self, queue: MessageQueue, address: str, found: Found, *, new: bool = False) -> None:
+    def find(
+        self, queue: MessageQueue, master: str | None, found: Found, *, new: bool = False
+    ) -> None:
         """The stored offset, or where the start policy says."""
-        flow = start_offset(address, self._group, queue, self._start, new=new)
+        if master is None:
+            found(_no_master(queue))
+            return
+        flow = start_offset(master, self._group, queue, self._start, new=new)
         self._instance.driver.spawn(flow, found)
 
-    def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
-        """Store progress, one-way."""
-        request = update_offset_request(self._group, queue, offset, oneway=True)
-        self._instance.driver.notify(address, request)
+    def commit(self, queue: MessageQueue, master: str | None, offset: int) -> None:
+        """Store progress, one-way; while there is no master it waits for the next time."""
+        if master is not None:
+            request = update_offset_request(self._group, queue, offset, oneway=True)
+            self._instance.driver.notify(master, request)
 
     def hand_over(
-        self, queue: MessageQueue, address: str, offset: int, stored: Stored, *, force: bool
+        self, queue: MessageQueue, master: str | None, offset: int, stored: Stored, *, force: bool
     ) -> None:
         """Store the last progress, unless the next owner is further on."""
+        if master is None:
+            stored(_no_master(queue))
+            return
         self._instance.driver.spawn(
-            hand_over(address, self._group, queue, offset, force=force), stored
+            hand_over(master, self._group, queue, offset, force=force), stored
         )
 
 
@@ -81,19 +96,21 @@ class LocalOffsets:
         self._changed = False
         self._writer = ThreadPoolExecutor(1, "gimbalmq-offsets")
 
-    def find(self, queue: MessageQueue, address: str, found: Found, *, new: bool = False) -> None:
+    def find(
+        self, queue: MessageQueue, master: str | None, found: Found, *, new: bool = False
+    ) -> None:
         """The offset in the file, or where the start policy says."""
         known = self._offsets.get(queue)
         if known is not None:
             self._instance.driver.call_later(0.0, lambda: found(known))
+        elif master is None:
+            found(_no_master(queue))
         else:
-            self._instance.driver.spawn(
-                starting_offset(address, queue, self._start, new=new), found
-            )
+            self._instance.driver.spawn(starting_offset(master, queue, self._start, new=new), found)
 
-    def commit(self, queue: MessageQueue, address: str, offset: int) -> None:
+    def commit(self, queue: MessageQueue, master: str | None, offset: int) -> None:
         """Note progress; the file follows once for all queues of a round."""
-        del address
+        del master  # the file is at hand whoever is down
         if self._offsets.get(queue) != offset:
             self._offsets[queue] = offset
             if not self._changed:
@@ -101,11 +118,11 @@ class LocalOffsets:
                 self._instance.driver.call_later(0.0, self._write)
 
     def hand_over(
-        self, queue: MessageQueue, address: str, offset: int, stored: Stored, *, force: bool
+        self, queue: MessageQueue, master: str | None, offset: int, stored: Stored, *, force: bool
     ) -> None:
         """Note the last progress."""
         del force  # nobody else writes this file
-        self.commit(queue, address, offset)
+        self.commit(queue, master, offset)
         self._instance.driver.call_later(0.0, lambda: stored(None))
 
     def close(self) -> None:
@@ -118,9 +135,17 @@ class LocalOffsets:
         self._writer.submit(_save, self._path, dict(self._offsets))
 
 
+def _no_master(queue: MessageQueue) -> TransportError:
+    return TransportError(f"broker '{queue.broker}' has no master, which keeps the offsets")
+
+
 def _load(path: Path) -> dict[MessageQueue, int]:
     try:
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            # A Java client that was killed while it wrote has left what was there before.
+            data = path.with_name(f"{path.name}.bak").read_bytes()
     except FileNotFoundError:
         return {}
     except OSError as error:
