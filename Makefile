@@ -32,25 +32,23 @@ ifdef ARGS
 else
 	@rm -rf $(REPORTS)/test
 	@echo "== tests without broker and Spark, two processes"
-	@$(PYTEST) -q -n 2 -m "not ($(HEAVY) or matrix or soak)" --junitxml=$(REPORTS)/test/unit.xml
+	@$(PYTEST) -q -n 2 -m "not ($(HEAVY) or matrix or product or soak)" --junitxml=$(REPORTS)/test/unit.xml
 	@echo "== tests on real RocketMQ and Spark, one process"
-	@$(PYTEST) -m "($(HEAVY)) and not soak" --junitxml=$(REPORTS)/test/heavy.xml
+	@$(PYTEST) -m "($(HEAVY)) and not (product or soak)" --junitxml=$(REPORTS)/test/heavy.xml
 	@$(call NO_SKIPS,$(REPORTS)/test)
 endif
 
 matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, engines, Spark versions
 	@rm -rf $(REPORTS)/matrix
 	@echo "== RocketMQ 4.9.5 (5.5.0 is what make test runs on)"
-	@$(PYTEST) -m "matrix and not soak" --rocketmq-version=4.9.5 \
+	@$(PYTEST) -m "matrix and apache and not soak" --rocketmq-version=4.9.5 \
 	    --junitxml=$(REPORTS)/matrix/rocketmq-4.9.5.xml
 	@echo "== the embedded cluster: every test of a client, with Java's clients of 5.5.0"
 	@$(PYTEST) -m "engines and not soak" --rocketmq-engine=embedded \
 	    --junitxml=$(REPORTS)/matrix/embedded-5.5.0.xml
-	@echo "== the embedded cluster, with Java's clients of 4.9.5"
-	@$(PYTEST) -m "engines and matrix and not soak" --rocketmq-engine=embedded \
-	    --rocketmq-version=4.9.5 --junitxml=$(REPORTS)/matrix/embedded-4.9.5.xml
-	@echo "== Spark 4.2"
-	@.venv-spark42/bin/python -m pytest -m "spark and not soak" --junitxml=$(REPORTS)/matrix/spark-4.2.xml
+	@echo "== Spark 4.2, and what needs minutes of its own"
+	@.venv-spark42/bin/python -m pytest -m "spark and (matrix or product) and not soak" \
+	    --junitxml=$(REPORTS)/matrix/spark-4.2.xml
 	@$(call NO_SKIPS,$(REPORTS)/matrix)
 
 check: $(VENV)/.ready ## format, lint, types, layers, spelling, locks, links, conformance

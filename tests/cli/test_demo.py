@@ -138,7 +138,7 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-@pytest.fixture(params=["embedded", pytest.param("apache", marks=pytest.mark.matrix)])
+@pytest.fixture(params=["embedded", pytest.param("apache", marks=pytest.mark.product)])
 def engine(request, rocketmq_version):
     """Options that choose the engine."""
     if request.param == "embedded":

@@ -47,6 +47,7 @@ def first_line(caught):
     return str(caught.value).splitlines()[0]
 
 
+@pytest.mark.matrix
 def test_every_kind_of_column_is_written(spark, topic, read, write):
     frame = spark.sql(
         "select 'one' as body, 'paid' as tags, array('a', 'b') as keys, 'k' as sharding_key, "
@@ -69,6 +70,7 @@ def test_a_frame_that_was_read_can_be_written(spark, cluster, topic, unique_name
     assert back.select(f.col("properties")[ROW_ID_PROPERTY]).distinct().count() == 1000
 
 
+@pytest.mark.matrix
 def test_rows_written_twice_are_read_once(spark, topic, read, write):
     rows = spark.range(500).select(f.concat(f.lit("row "), "id").alias("body"))
     write(rows, topic=topic)
@@ -81,6 +83,7 @@ def test_rows_written_twice_are_read_once(spark, topic, read, write):
     )
 
 
+@pytest.mark.product
 def test_a_task_that_dies_and_runs_again_loses_nothing(spark, cluster, topic, tmp_path):
     """On a cluster of two executors, one Python worker and one executor are killed while writing."""
     script = tmp_path / "job.py"
@@ -147,6 +150,7 @@ print("written")
 '''
 
 
+@pytest.mark.matrix
 def test_a_stream_is_written_and_a_replayed_batch_has_the_same_ids(
     spark, cluster, topic, read, tmp_path
 ):

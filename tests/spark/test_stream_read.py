@@ -78,6 +78,7 @@ def wait_until(condition, what, timeout_s=60.0):
         time.sleep(0.1)
 
 
+@pytest.mark.matrix
 def test_exactly_once_into_files_over_restarts_with_more_queues(
     stream, places, cluster, new_topic, group_name, tmp_path
 ):

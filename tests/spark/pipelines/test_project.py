@@ -29,9 +29,10 @@ def test_a_project_says_where_it_reads_and_keeps_its_state(tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.product
 @pytest.mark.timeout(400)
 def test_a_project_runs_as_it_is(tmp_path):
-    """Needs what `pip install "pyspark[pipelines]"` brings."""
+    """Needs what `pip install "gimbalmq[pipelines]"` brings."""
     for module in ("grpc", "pandas", "yaml"):
         pytest.importorskip(module)
     runner = shutil.which("spark-pipelines", path=str(Path(sys.executable).parent))

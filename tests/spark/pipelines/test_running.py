@@ -78,6 +78,7 @@ def test_an_archive_holds_every_message_once_over_two_runs(spark, topic, send, r
     assert any("lag" in line for line in run.told)
 
 
+@pytest.mark.product
 def test_an_archive_that_is_killed_goes_on_without_loss_or_copies(
     spark, cluster, topic, send, tmp_path
 ):
