@@ -88,7 +88,9 @@ class _Child:
         return 0
 
     def _listen(self) -> None:
-        for line in sys.stdin.buffer:
+        # Unbuffered: the lock of a buffered reader, held here, would abort the interpreter's end.
+        orders = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
+        for line in orders:
             match read_order(line):
                 case DrainNow():
                     self._ended.set()
