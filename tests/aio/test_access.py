@@ -51,6 +51,15 @@ def test_keys_open_a_guarded_cluster_and_without_them_it_says_so(run):
         async with Admin(nameserver) as admin:
             with pytest.raises(AccessDeniedError, match="key"):
                 await admin.create_topic("letters")
+        pushed = PushConsumer("readers", nameserver=nameserver)
+        pushed.subscribe("letters", listener=print)
+        polled = LitePullConsumer("readers", nameserver=nameserver)
+        await polled.subscribe("letters")
+        pulled = PullConsumer("readers", nameserver=nameserver)
+        pulled.subscribe("letters")
+        for consumer in (pushed, polled, pulled):
+            with pytest.raises(AccessDeniedError, match="give access_key and secret_key"):
+                await consumer.start()
 
     with EmbeddedCluster(accounts=accounts) as cluster:
         run(round_trip(cluster.nameserver, **KEYS))

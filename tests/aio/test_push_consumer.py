@@ -9,6 +9,7 @@ import gimbalmq
 from aio.conftest import until
 from gimbalmq import Commit, DeadLetter, Message, RetryLater, Rollback, Suspend
 from gimbalmq.aio import Admin, Producer, PushConsumer
+from gimbalmq.client.events import read_log, read_topic
 from gimbalmq.errors import StateError
 
 
@@ -463,3 +464,27 @@ def test_a_cancelled_start_leaves_nothing_behind(run, topic, group):
             await start
 
     run(main())
+
+
+def test_rebalances_are_kept_in_a_file_or_sent_to_a_topic(run, cluster, topic, group, tmp_path):
+    log = tmp_path / "events.jsonl"
+
+    async def main():
+        async with Admin(cluster.nameserver) as admin:
+            await admin.create_topic("history", queues=1)
+        for events in (log, "history"):
+            consumer = PushConsumer(group, nameserver=cluster.nameserver, events=events)
+            consumer.subscribe(topic, listener=print)
+            async with consumer:
+                await until(lambda consumer=consumer: consumer.assignment())
+        return consumer.client_id
+
+    member = run(main())
+
+    def about(event):
+        return any(queue.startswith(f"{topic}/") for queue in event.acquired)
+
+    assert len([one for one in read_log(log, group) if about(one)]) == 1
+    with gimbalmq.Admin(cluster.nameserver) as admin:
+        sent = [one for one in read_topic(admin, group, "history") if about(one)]
+    assert [one.client_id for one in sent] == [member]

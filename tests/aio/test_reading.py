@@ -186,3 +186,33 @@ def test_an_administrator_belongs_to_its_loop(run, cluster):
         first.run_until_complete(admin.close())
     finally:
         first.close()
+
+
+def test_a_task_runs_for_each_held_queue_while_it_is_held(run, cluster, topic, group):
+    async def main():
+        got, runs, times = {}, {}, {}
+        async with Producer("shop", nameserver=cluster.nameserver) as producer:
+            queues = await producer.queues(topic)
+            for queue in queues:
+                await producer.send(Message(topic, b"x"), queue=queue)
+        async with PullConsumer(group, nameserver=cluster.nameserver) as consumer:
+
+            async def task(queue):
+                times.setdefault(queue, []).append(asyncio.get_running_loop().time())
+                runs[queue] = runs.get(queue, 0) + 1
+                if runs[queue] == 1:
+                    raise ValueError("not yet")
+                result = await consumer.pull(queue, got.get(queue, 0))
+                got[queue] = result.next_offset
+                return 0.01
+
+            consumer.schedule(topic, task)
+            with pytest.raises(StateError, match="has a task already"):
+                consumer.schedule(topic, task)
+            await until(lambda: got == dict.fromkeys(queues, 1) and min(runs.values()) > 4)
+        ended = dict(runs)
+        await asyncio.sleep(0.05)
+        assert runs == ended, "none runs after the stop"
+        return times
+
+    assert all(one[1] - one[0] >= 1.0 for one in run(main()).values())

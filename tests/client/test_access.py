@@ -22,6 +22,7 @@ from gimbalmq.errors import (
     AccessDeniedError,
     ConfigurationError,
     SendError,
+    StateError,
     TransportError,
     UnreachableError,
 )
@@ -101,15 +102,39 @@ def test_wrong_keys_are_refused_to_those_who_do_not_wait_and_to_administrators(g
         admin.create_topic("new")
 
 
-def test_a_consumer_with_wrong_keys_says_so_in_its_log(guarded, caplog):
+@pytest.mark.parametrize("kind", [PushConsumer, LitePullConsumer, PullConsumer])
+def test_a_consumer_with_wrong_keys_does_not_start(guarded, kind):
+    consumer = kind(
+        "strangers", nameserver=guarded.nameserver, access_key="keeper", secret_key="wr0ng"
+    )
+    if kind is PushConsumer:
+        consumer.subscribe("orders", listener=print)
+    else:
+        consumer.subscribe("orders")
+    with pytest.raises(AccessDeniedError, match="check secret_key") as refused:
+        consumer.start()
+    assert "wr0ng" not in str(refused.value)
+    with pytest.raises(StateError, match="failed to start"):
+        consumer.start()
+    consumer.stop()
+
+
+def test_a_poller_with_wrong_keys_says_so_when_it_subscribes(guarded):
+    consumer = LitePullConsumer(
+        "strangers", nameserver=guarded.nameserver, access_key="nobody", secret_key="x"
+    )
+    consumer.start()
+    with pytest.raises(AccessDeniedError, match="no user with access key 'nobody'"):
+        consumer.subscribe("orders")
+
+
+def test_a_consumer_without_the_right_to_read_does_not_start(guarded):
     consumer = PushConsumer(
-        "strangers", nameserver=guarded.nameserver, access_key="keeper", secret_key="wrong"
+        "strangers", nameserver=guarded.nameserver, access_key="shop", secret_key="shop-secret"
     )
     consumer.subscribe("orders", listener=print)
-    with consumer:
-        pass
-    assert "check secret_key" in caplog.text
-    assert "wrong" not in caplog.text.replace("wrong keys", "")
+    with pytest.raises(AccessDeniedError, match="access key 'shop' may not do this"):
+        consumer.start()
 
 
 def test_keys_without_the_right_say_which_keys_lack_it(guarded):

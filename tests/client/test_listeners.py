@@ -296,6 +296,7 @@ def test_a_probe_follows_the_life_of_a_consumer(consumer_of, wait_for):
 # ---- what the broker is asked --------------------------------------------------------------------
 
 
+@pytest.mark.rule("W8a")
 def test_an_sql_expression_that_the_broker_refuses_is_an_error_at_start(cluster, topic, group):
     consumer = PushConsumer(group, nameserver=cluster.nameserver)
     consumer.subscribe(topic, sql="amount >>> 3", listener=print)

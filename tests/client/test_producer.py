@@ -188,6 +188,7 @@ def test_a_server_of_another_kind_is_a_clear_error(options):
         producer.send(Message("orders", b"x"))
 
 
+@pytest.mark.rule("W8a")
 def test_a_silent_name_server_is_given_up_after_its_time():
     with LoopbackServer(silent) as server:
         started = time.monotonic()

@@ -232,7 +232,7 @@ def ends(cluster):
     return [(one.fields["commitOrRollback"], one.remark) for one in cluster.ends]
 
 
-@pytest.mark.rule("W2.3e", "W5.7b")
+@pytest.mark.rule("W2.3e", "W5.7b", "W8a")
 def test_leaving_the_block_commits_once_with_the_place_of_the_half_message(cluster, producer):
     with producer.transaction(message()) as transaction:
         assert cluster.ends == []

@@ -202,6 +202,7 @@ def test_mixed_versions_are_found_per_language():
     assert codes(sound) == []
 
 
+@pytest.mark.rule("B10.5")
 @pytest.mark.parametrize("other", [{"orders": "paid"}, {"payments": "*"}, {}])
 def test_unequal_subscriptions_are_found(other):
     ill = both(member(2, lambda one: change(one, subscriptions=other)))

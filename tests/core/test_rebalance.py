@@ -44,7 +44,7 @@ def test_exactly_at_the_limit_a_queue_is_not_expired():
     assert steps(plan({A: HeldView(NOW - 120)}, {A}).keep) == [(A, Reason.IN_TARGET)]
 
 
-@pytest.mark.rule("B2.6")
+@pytest.mark.rule("B2.6", "B2.6j")
 def test_consumers_whose_user_pulls_have_no_idle_limit():
     assert steps(plan({A: IDLE}, {A}, limit=None).keep) == [(A, Reason.IN_TARGET)]
 

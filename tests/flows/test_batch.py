@@ -18,7 +18,7 @@ def cut(messages, **settings):
     return cut_batches(messages, lambda: f"ID{next(numbers)}", SendSettings(**settings))
 
 
-@pytest.mark.rule("W2.3c")
+@pytest.mark.rule("W2.3c", "W8a")
 def test_each_message_keeps_its_own_id_and_the_batch_has_none():
     (batch,) = cut([Message("t", b"a", tags="x"), Message("t", b"b", keys=["k"])])
     entries = decode_batch(batch.body)

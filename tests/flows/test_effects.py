@@ -30,7 +30,16 @@ def test_a_checked_call_raises_a_refusal_in_words():
     assert error.remark.endswith("Broker.java:1")
 
 
-@pytest.mark.rule("W2.1b")
+@pytest.mark.rule("W2.0a", "W8a")
+def test_success_is_a_matter_of_the_code_whatever_the_remark_says():
+    answer = ok()
+    answer.remark = "not set any response code"
+    assert Script(answer).run(checked_call("a:1", REQUEST, 3.0)) is answer
+    with pytest.raises(BrokerError):
+        Script(refusal(1, "SUCCESS")).run(checked_call("a:1", REQUEST, 3.0))
+
+
+@pytest.mark.rule("W2.1b", "W8a")
 @pytest.mark.parametrize(
     ("code", "kind", "retryable"),
     [

@@ -83,7 +83,7 @@ def test_a_stored_offset_wins_over_every_policy(start, queue):
     assert Script(ok(offset=7)).run(start_offset("a:1", "billing", queue, start)) == 7
 
 
-@pytest.mark.rule("B2.10h")
+@pytest.mark.rule("B2.10h", "W8a")
 def test_a_zero_for_a_young_queue_is_used_as_it_is():
     assert Script(ok(offset=0)).run(start_offset("a:1", "billing", QUEUE, LAST)) == 0
 

@@ -58,7 +58,7 @@ def test_a_large_body_is_compressed(size, compressed):
         assert (outgoing.body, outgoing.sys_flag) == (body, 0)
 
 
-@pytest.mark.rule("B7.8c")
+@pytest.mark.rule("B7.8c", "W8a")
 @pytest.mark.parametrize(
     ("body", "complaint"), [(b"", "is empty"), (b"x" * 101, "has 101 bytes; the limit is 100")]
 )

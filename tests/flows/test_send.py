@@ -52,7 +52,7 @@ def test_the_broker_may_choose_another_queue():
     assert result.queue == MessageQueue("orders", "broker-a", 3)
 
 
-@pytest.mark.rule("W2.1c", "B7.4d")
+@pytest.mark.rule("W2.1c", "B7.4d", "W6.4g")
 @pytest.mark.parametrize(
     ("code", "status"),
     [
@@ -109,6 +109,7 @@ def test_all_attempts_share_one_time_limit():
     assert [call.timeout_s for call in script.calls] == [3.0, 1.0]
 
 
+@pytest.mark.rule("W8a")
 def test_an_answer_that_makes_no_sense_is_not_taken_for_a_stored_message():
     with pytest.raises(ProtocolError, match="msgId"):
         Script(ok()).run(sending(Targets(A)))

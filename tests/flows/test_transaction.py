@@ -70,7 +70,7 @@ def test_nobody_answers_that_the_outcome_is_unknown():
     assert told.command.is_oneway
 
 
-@pytest.mark.rule("W2.3e")
+@pytest.mark.rule("W2.3e", "W8a")
 def test_a_question_is_answered_with_its_own_offsets():
     properties = {"UNIQ_KEY": "UNIQ", **half_properties("shop")}
     record = encode_record(

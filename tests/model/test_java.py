@@ -21,6 +21,7 @@ def test_sorting_keeps_repeated_names_and_agrees_with_the_key(names):
     assert sorted_as_java(names) == sorted(names, key=utf16_key)
 
 
+@pytest.mark.rule("W8a")
 @pytest.mark.parametrize(
     ("text", "code"),
     [("", 0), ("a", 97), ("hello", 99162322), ("order-1", -1207111310), ("订单", 1129459)],

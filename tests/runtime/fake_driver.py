@@ -3,6 +3,9 @@
 from gimbalmq.errors import GimbalError, TransportError
 from gimbalmq.flows.effects import Call, Instant, Notify, Now, Sleep
 
+#: What a server that never answers answers.
+SILENCE = object()
+
 
 class FakeTimer:
     def __init__(self, due, action):
@@ -31,7 +34,9 @@ class FakeDriver:
 
     def call(self, address, command, timeout_s, done):
         self.calls.append((address, command, timeout_s))
-        done(self._answer(address, command))
+        answer = self._answer(address, command)
+        if answer is not SILENCE:
+            done(answer)
 
     def notify(self, address, command):
         self.notified.append((address, command))
@@ -53,6 +58,8 @@ class FakeDriver:
                     case Call():
                         self.calls.append((effect.address, effect.command, effect.timeout_s))
                         result = self._answer(effect.address, effect.command)
+                        if result is SILENCE:
+                            return
                     case Notify():
                         self.notify(effect.address, effect.command)
                     case Now():

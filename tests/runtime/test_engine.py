@@ -158,6 +158,19 @@ def test_a_lost_connection_fails_its_calls_and_is_reported(engine, client):
     assert got == [error]
 
 
+@pytest.mark.rule("W1.7b")
+def test_an_idle_connection_that_the_server_closes_is_opened_again(engine, client):
+    with LoopbackServer() as server:
+        ask(engine, server.address)
+        server.drop()
+        client.wait(lambda: client.lost)
+        deadline = time.monotonic() + 5.0
+        while isinstance(answer := ask(engine, server.address), TransportError):
+            assert time.monotonic() < deadline, "a short pause comes first"
+        assert (answer.code, answer.is_response) == (0, True)
+        assert client.connected == [server.address] * 2, "so that the client registers again"
+
+
 def test_a_one_way_request_to_nobody_is_not_an_error(engine):
     engine.post(lambda: engine.notify("no-such-host.invalid:1", Command(15)))
     with LoopbackServer() as server:
@@ -178,7 +191,7 @@ def test_disconnect_closes_and_fails_what_is_in_flight(engine):
 # ---- back-off ------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("B10.19a")
+@pytest.mark.rule("B10.19a", "W8a")
 def test_a_server_that_hangs_up_at_once_is_not_stormed(engine):
     with LoopbackServer(closes=True) as server:
         until = time.monotonic() + 1.0

@@ -92,6 +92,7 @@ def test_a_connection_with_an_answer_on_its_way_is_not_used_again(pool):
         assert server.connects == 2
 
 
+@pytest.mark.rule("W1.7b")
 def test_an_idle_connection_that_died_is_replaced_without_an_error(pool, monkeypatch):
     monkeypatch.setattr(blocking, "_TRUSTED_IDLE_S", 0.0)
     with LoopbackServer() as server:

@@ -2,7 +2,6 @@ import pytest
 
 from gimbalmq.errors import BrokerError, StateError, TransportError
 from gimbalmq.flows.route import NameServers
-from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.wire.bodies import ConsumerData, decode_heartbeat, encode_route
@@ -279,14 +278,6 @@ def test_the_member_list_is_asked_from_masters_or_a_slave_without_one(instance, 
     assert asked == [("broker-a", "a-slave:1"), ("broker-b", "b:1")]
 
 
-@pytest.mark.rule("B5.5a")
-def test_requests_for_a_queue_go_to_its_master(instance, cluster):
-    cluster.routes["orders"] = route("orders", BrokerSet("broker-a", "c", {1: "s:1", 0: "a:1"}))
-    join(instance, Member("billing", "orders"))
-    assert instance.address_of(MessageQueue("orders", "broker-a", 0)) == "a:1"
-    assert instance.address_of(MessageQueue("orders", "no-such-broker", 0)) is None
-
-
 # ---- heartbeats ----------------------------------------------------------------------------------
 
 
@@ -353,7 +344,7 @@ def test_a_notice_wakes_the_named_group_only(instance):
     assert instance.on_request("a:1", Command(40, {"consumerGroup": "others"}, flag=2)) is None
 
 
-@pytest.mark.rule("W1.4d")
+@pytest.mark.rule("W1.4d", "W8a")
 def test_an_unknown_question_is_answered_with_not_supported(instance):
     answer = instance.on_request("a:1", Command(9999, opaque=5))
     assert (answer.code, answer.opaque, answer.is_response) == (3, 5, True)

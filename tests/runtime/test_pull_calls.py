@@ -5,13 +5,17 @@ import pytest
 from gimbalmq.core.consumer.effects import Pull
 from gimbalmq.core.consumer.events import PullAnswered, PullFailed
 from gimbalmq.flows.route import NameServers
+from gimbalmq.model.java import hash_code
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
-from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.batch import BatchEntry, encode_batch
+from gimbalmq.wire.codes import CompressionType, RequestCode
 from gimbalmq.wire.command import response_to
+from gimbalmq.wire.compression import compress
+from gimbalmq.wire.record import encode_record
 from gimbalmq.wire.subscription import parse_tags
 from runtime.fake_driver import FakeDriver
 
@@ -140,3 +144,57 @@ def test_without_any_process_the_pull_fails(pull, events):
 def test_the_end_of_the_queue_comes_along(pull, events):
     pull(BOTH)()
     assert events == [PullAnswered(QUEUE, 1, PullStatus.NO_NEW_MESSAGE, 7, maximum=9)]
+
+
+@pytest.mark.rule("W6.4e")
+def test_tags_are_compared_again_bodies_unpacked_batches_expanded_and_retry_topics_restored(
+    instance, driver, events
+):
+    records = [
+        encode_record(topic="orders", body=b"same hash", properties=b"TAGS\x01BB\x02"),
+        encode_record(
+            topic="orders",
+            body=compress(b"long" * 100, CompressionType.ZLIB),
+            queue_offset=1,
+            sys_flag=0x301,
+            properties=b"TAGS\x01Aa\x02",
+        ),
+        encode_record(
+            topic="orders",
+            body=encode_batch(
+                [BatchEntry(b"one", b"TAGS\x01Aa"), BatchEntry(b"two", b"TAGS\x01x")]
+            ),
+            queue_offset=2,
+            sys_flag=0xC0,
+            properties=b"INNER_NUM\x012",
+        ),
+        encode_record(
+            topic="%RETRY%billing",
+            body=b"again",
+            queue_offset=4,
+            properties=b"RETRY_TOPIC\x01orders\x02TAGS\x01Aa\x02",
+        ),
+    ]
+    assert hash_code("Aa") == hash_code("BB")
+    fields = {
+        "nextBeginOffset": "5",
+        "minOffset": "0",
+        "maxOffset": "5",
+        "suggestWhichBrokerId": "0",
+    }
+    driver.answer = lambda _address, request: response_to(
+        request, 0, fields=fields, body=b"".join(records)
+    )
+    instance.routes.learn(
+        TopicRoute("orders", (BrokerSet("a", "c", {0: "a:1"}),), (QueueData("a", 1, 1, 6),))
+    )
+    wanted = {"orders": parse_tags("orders", "Aa", 1)}
+    PullCalls(instance, "billing", wanted, PullSettings(), events.append).pull(Pull(QUEUE, 1, 0, 0))
+    (event,) = events
+    assert [(one.topic, one.body, one.queue_offset) for one in event.messages] == [
+        ("orders", b"long" * 100, 1),
+        ("orders", b"one", 2),
+        ("orders", b"again", 4),
+    ]
+    assert event.offsets == [1, 2, 4]
+    assert event.next_offset == 5, "what was left out is passed over"

@@ -1,6 +1,5 @@
 import threading
 import time
-from collections import Counter
 from types import SimpleNamespace
 
 import msgspec
@@ -364,21 +363,25 @@ def test_a_slow_message_among_quick_ones_holds_up_nothing_else(pool_with, result
     results.wait(5101)
 
 
-def test_quick_listeners_stay_on_one_thread_for_the_most_part(pool_with, results):
-    threads = Counter()
-
-    def listener(_message):
-        threads[threading.get_ident()] += 1
-
-    pool = pool_with(listener, workers=20)
-    pool.submit(consume_of(1000))
-    results.wait(1000)
-    threads.clear()
-    for number in range(200):
-        pool.submit(consume_of(32, epoch=number))
-    results.wait(1000 + 200 * 32)
-    # Others help out when the machine holds that one up.
-    assert max(threads.values()) > 200 * 32 / 2
+@pytest.mark.parametrize(
+    ("seconds_each", "active", "standing_by", "woken"),
+    [
+        (1e-6, 1, True, 0),  # one works, one stands by: nobody else would be of use
+        (1e-6, 1, False, 1),  # somebody has to stand by
+        (1e-6, 0, True, 1),  # nobody works
+        (0.01, 1, True, 1),  # slow listeners: all workers share what waits
+        (None, 1, True, 1),  # not known yet
+    ],
+)
+def test_a_worker_is_woken_only_where_it_is_of_use(
+    results, seconds_each, active, standing_by, woken
+):
+    pool = WorkerPool("test", Listening({}.get, ListenerSettings()), results, workers=4)
+    pool._active, pool._standing_by, pool._seconds_each = active, standing_by, seconds_each
+    bells = []
+    pool._parking.wake = lambda: bells.append("ring")
+    pool.submit(consume_of(1))
+    assert len(bells) == woken
 
 
 def test_a_run_that_is_cancelled_in_its_middle_counts_the_rest_as_not_done(pool_with, results):

@@ -36,7 +36,7 @@ def test_a_token_is_sent_and_signed():
     assert signed.fields["Signature"] == signature(b"aktoken", "sk")
 
 
-@pytest.mark.rule("W5.8")
+@pytest.mark.rule("W5.8", "W8a")
 def test_a_query_by_key_is_signed_so_that_all_releases_accept_it():
     query = Command(12, {"topic": "t", "_UNIQUE_KEY_QUERY": "true"}, version=479)
     signed = sign(query, Credentials("ak", "sk"))

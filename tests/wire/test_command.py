@@ -38,7 +38,7 @@ def test_a_command_survives_the_json_form(command):
     assert decode_command(frame[4:]) == command
 
 
-@pytest.mark.rule("W1.3b")
+@pytest.mark.rule("W1.3b", "W8a")
 @given(commands)
 def test_the_binary_form_loses_only_empty_texts(command):
     command.fields = {name: value for name, value in command.fields.items() if name and value}
@@ -96,7 +96,7 @@ def test_a_json_request_written_by_another_encoder():
     assert command == Command(105, {"topic": "TopicTest"}, opaque=1)
 
 
-@pytest.mark.rule("W7.2", "W1.1d", "W1.3a")
+@pytest.mark.rule("W7.2", "W1.1d", "W1.3a", "W8a")
 def test_the_same_request_with_a_binary_header():
     command = Command(105, {"topic": "TopicTest"}, opaque=1)
     assert encode_command(command, binary=True).hex() == ROUTE_BINARY
@@ -202,14 +202,14 @@ def test_json_nested_without_end_is_refused():
         decode_command(len(header).to_bytes(4, "big") + header)
 
 
-@pytest.mark.rule("W1.3d")
+@pytest.mark.rule("W1.3d", "W8a")
 def test_a_code_that_the_binary_form_would_cut_off_is_refused():
     with pytest.raises(ConfigurationError, match="use the JSON form"):
         encode_command(Command(200050), binary=True)
     assert decode_command(encode_command(Command(200050))[4:]).code == 200050
 
 
-@pytest.mark.rule("W1.1b")
+@pytest.mark.rule("W1.1b", "W8a")
 def test_a_frame_above_the_limit_of_every_receiver_is_refused():
     with pytest.raises(ConfigurationError, match="above the protocol's limit"):
         encode_command(Command(310, body=bytes(16 * 1024 * 1024)))

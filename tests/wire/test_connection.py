@@ -20,6 +20,19 @@ def test_commands_come_out_in_order_however_the_bytes_arrive(codes, piece):
     assert connection.fault is None
 
 
+@pytest.mark.rule("W8a")
+def test_each_answer_is_read_by_its_own_form_whatever_the_request_was():
+    connection = Connection()
+    answers = [Command(0, {"offset": "7"}, flag=1, opaque=number) for number in range(4)]
+    stream = b"".join(
+        encode_command(answer, binary=number % 2 == 1) for number, answer in enumerate(answers)
+    )
+    received = list(connection.receive(stream))
+    assert [(one.opaque, one.fields["offset"]) for one in received] == [
+        (number, "7") for number in range(4)
+    ]
+
+
 def test_commands_before_a_bad_header_are_returned_and_then_the_error_is_raised():
     connection = Connection()
     bad = b"\x00\x00\x00\x08\x07\x00\x00\x00abcd"

@@ -61,7 +61,7 @@ def test_a_request_has_every_field_that_java_requires_and_no_unknown_one(name):
     assert all(type(value) is str for value in command.fields.values())
 
 
-@pytest.mark.rule("W2.0", "W6.4")
+@pytest.mark.rule("W2.0", "W6.4", "W2.0b", "W8a")
 @pytest.mark.parametrize("name", [name for name in REQUESTS if name != "route"])
 def test_every_request_to_a_broker_names_the_broker(name):
     fields = REQUESTS[name].fields

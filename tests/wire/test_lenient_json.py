@@ -41,7 +41,7 @@ def test_any_bytes_are_a_document_or_a_protocol_error(data):
         return
 
 
-@pytest.mark.rule("W3.0a", "W3.0b", "W7.8")
+@pytest.mark.rule("W3.0a", "W3.0b", "W7.8", "W8a")
 @pytest.mark.parametrize(
     ("text", "value"),
     [

@@ -17,7 +17,7 @@ plain = st.text(
 )
 
 
-@pytest.mark.rule("W4.4a")
+@pytest.mark.rule("W4.4a", "W8a")
 @given(st.dictionaries(plain, plain, max_size=6))
 def test_properties_survive_with_and_without_the_last_mark(properties):
     data = encode_properties(properties)
@@ -32,7 +32,7 @@ def test_looking_one_up_agrees_with_reading_them_all(text, name):
     assert (None if found is None else found.decode()) == parse_properties(text).get(name)
 
 
-@pytest.mark.rule("W7.8", "W4.4b")
+@pytest.mark.rule("W7.8", "W4.4b", "W8a")
 def test_empty_names_and_values_do_not_exist():
     assert parse_properties("a\x01b\x02c\x01\x02\x01x\x02d\x01e") == {"a": "b", "d": "e"}
 

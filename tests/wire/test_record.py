@@ -89,7 +89,7 @@ def test_a_compressed_record_with_ipv6_hosts():
     assert message.message_id == "FE80000000000000000000000000000100002A9F0000000000000000"
 
 
-@pytest.mark.rule("W7.6", "W4.1b", "W4.2c")
+@pytest.mark.rule("W7.6", "W4.1b", "W4.2c", "W8a")
 def test_a_topic_of_more_than_127_bytes_has_the_second_form():
     [message] = decode_records(bytes.fromhex(SECOND_FORM), "b")
     assert message.topic == "T" * 130

@@ -17,7 +17,7 @@ from gimbalmq.aio.shared import LoopInstance, check_loop, share
 from gimbalmq.client.access import Access
 from gimbalmq.client.membership import MemberLife
 from gimbalmq.core.consumer.effects import RebalanceReport
-from gimbalmq.core.consumer.events import Started, StopRequested
+from gimbalmq.core.consumer.events import StopRequested
 from gimbalmq.errors import GimbalError
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
@@ -89,14 +89,19 @@ class Membership(MemberLife):
     async def _join(shared: LoopInstance, host: ConsumerHost) -> None:
         joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def done(error: GimbalError | None) -> None:
+        def ready() -> None:
             if joined.done():  # cancelled: nobody wants to be a member any more
+                host.dispatch(StopRequested(0.0))
+            else:
+                joined.set_result(None)
+
+        def done(error: GimbalError | None) -> None:
+            if joined.done():
                 shared.instance.leave(host.group, lambda: None)
             elif error is not None:
                 joined.set_exception(error)
             else:
-                host.dispatch(Started())
-                joined.set_result(None)
+                host.begin(ready)
 
         shared.instance.join(host, done)
         await joined

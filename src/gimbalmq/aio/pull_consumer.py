@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from gimbalmq.aio.membership import Membership
+from gimbalmq.aio.pull_schedule import LoopSchedule
 from gimbalmq.client.access import Access
 from gimbalmq.client.pull_consumer import PullReader
 from gimbalmq.model.queue import MessageQueue
@@ -23,12 +24,15 @@ class PullConsumer(PullReader[Membership]):
                 result = await consumer.pull(queue, await consumer.committed(queue) or 0)
                 await consumer.commit(queue, result.next_offset)
 
-    The options are those of `gimbalmq.PullConsumer`. `subscribe`, `assignment` and
-    `on_queues_changed` do not wait and are plain methods.
+    The options are those of `gimbalmq.PullConsumer`. `subscribe`, `assignment`, `schedule` and
+    `on_queues_changed` do not wait and are plain methods; tasks may be coroutine functions.
     """
 
     def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
         return Membership(self.group, self.client_id, access, settings)
+
+    def _new_schedule(self) -> LoopSchedule:
+        return LoopSchedule(self._threads)
 
     async def start(self) -> Self:
         """Connect; the group is joined with the first topic that is asked about."""
@@ -36,7 +40,9 @@ class PullConsumer(PullReader[Membership]):
         return self
 
     async def stop(self) -> None:
-        """Leave the group; safe to call again."""
+        """Let running tasks finish and leave the group; safe to call again."""
+        if isinstance(self._schedule, LoopSchedule):
+            await self._schedule.stop()
         if await self._membership.stop(drain_s=0.0):
             await self._membership.close()
 

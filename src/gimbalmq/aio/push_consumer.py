@@ -14,9 +14,11 @@ from gimbalmq.aio.sender import Sender
 from gimbalmq.aio.shared import LoopInstance
 from gimbalmq.client.access import Access
 from gimbalmq.client.consumer_trace import TraceNotes, trace_settings
+from gimbalmq.client.events import event_message, event_settings
 from gimbalmq.client.hooks import AsyncListener, with_hooks, with_hooks_async
 from gimbalmq.client.push_consumer import PushSubscriber
 from gimbalmq.client.stats import Probe, probe_of
+from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.errors import StateError
@@ -86,6 +88,8 @@ class PushConsumer(PushSubscriber[Membership]):
             group = self._settings.group
             self._trace_sender = Sender(shared, trace_settings(group, self._trace_topic))
             self._trace = TraceNotes(self._trace_sender, group)
+        if self._events_topic is not None:
+            self._tell_topic(shared, self._events_topic)
         listening = LoopListening(self._call_for, self._listener_settings, self._threads)
         self._pool = TaskPool(listening, finished, workers=self._workers)
         host.attach(self._pool, listening, self._workers)
@@ -98,6 +102,16 @@ class PushConsumer(PushSubscriber[Membership]):
             )
             host.watch(self._alarm)
         return host
+
+    def _tell_topic(self, shared: LoopInstance, topic: str) -> None:
+        settings = event_settings(self.group, self._names.name)
+        sender = Sender(shared, settings)
+
+        async def tell(report: RebalanceReport) -> None:
+            message = event_message(report, self.client_id, topic)
+            await sender.send(message, None, None, settings.timeout_s)
+
+        self.on_rebalance(tell)
 
     def _call_for(self, topic: str) -> Listener | None:
         """What to call for a topic: its listener, with what surrounds it."""

@@ -1,6 +1,9 @@
 """Keeping the history of a group: callbacks for `on_rebalance` that write to a file or a topic.
 
-    consumer = PushConsumer("billing", client_id="till-1")
+    consumer = PushConsumer("billing", client_id="till-1", events="rebalances.jsonl")
+
+does what this does for consumers of every kind:
+
     consumer.on_rebalance(EventLog("rebalances.jsonl", consumer.client_id))
 
 `gimbalmq group history` reads both kinds.
@@ -15,15 +18,29 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from gimbalmq.client.admin import Admin
+from gimbalmq.client.consumer_trace import trace_settings
 from gimbalmq.client.options import Start
+from gimbalmq.client.outbound import SenderSettings
 from gimbalmq.client.producer import Producer
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.history import RebalanceEvent, decode_event, encode_event, event_of
 from gimbalmq.errors import ConfigurationError, ProtocolError
 from gimbalmq.model.message import Message
+from gimbalmq.wire.names import is_topic
 
-__all__ = ["EVENTS_TOPIC", "EventLog", "EventTopic", "read_log", "read_topic"]
+__all__ = [
+    "EVENTS_TOPIC",
+    "EventLog",
+    "EventTopic",
+    "event_message",
+    "event_place",
+    "event_settings",
+    "read_log",
+    "read_topic",
+]
 
 #: Where members of all groups may tell of their rebalances.
 EVENTS_TOPIC: Final = "GIMBALMQ_EVENTS"
@@ -63,9 +80,29 @@ class EventTopic:
 
     def __call__(self, report: RebalanceReport) -> None:
         """Send one event; usable as a rebalance callback."""
-        event = event_of(report, self._client_id, time.time_ns() // 1_000_000)
-        message = Message(self._topic, encode_event(event), tags=_TAG, keys=[event.group])
-        self._producer.send(message)
+        self._producer.send(event_message(report, self._client_id, self._topic))
+
+
+def event_message(report: RebalanceReport, client_id: str, topic: str) -> Message:
+    """The message that tells a topic of a rebalance."""
+    event = event_of(report, client_id, time.time_ns() // 1_000_000)
+    return Message(topic, encode_event(event), tags=_TAG, keys=[event.group])
+
+
+def event_place(events: str | Path) -> Path | str:
+    """What the option `events` means: the file, or the topic.
+
+    A text is a topic if it can be one; names of files have a dot or a slash, which topics lack.
+    """
+    if not str(events):
+        raise ConfigurationError("events is empty: give a file, or the name of a topic")
+    return events if isinstance(events, str) and is_topic(events) else Path(events)
+
+
+def event_settings(group: str, namespace: str | None) -> SenderSettings:
+    """How a consumer sends its events."""
+    settings = trace_settings(group, "")
+    return msgspec.structs.replace(settings, namespace=namespace, trace_topic=None)
 
 
 def read_log(path: str | Path, group: str, since: datetime | None = None) -> list[RebalanceEvent]:

@@ -50,7 +50,8 @@ class LitePullReader(Generic[_LifeT]):
         rebalance_interval_s: float = 20.0,
         poll_name_server_interval_s: float = 30.0,
         heartbeat_broker_interval_s: float = 30.0,
-        pull_batch_size: int = 32,
+        pull_batch_size: int = 10,
+        pull_threshold_for_all: int = 10_000,
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue: int = 100,
         consume_max_span: int = 2000,
@@ -69,6 +70,9 @@ class LitePullReader(Generic[_LifeT]):
             between("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535),
             between("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1024),
             between("consume_max_span", consume_max_span, 1, 65535),
+            pull_threshold_for_all=between(
+                "pull_threshold_for_all", pull_threshold_for_all, 1, 2**31 - 1
+            ),
         )
         self._rebalance_interval_s = positive("rebalance_interval_s", rebalance_interval_s)
         self._commit_interval_s = positive("auto_commit_interval_s", auto_commit_interval_s)
@@ -163,9 +167,26 @@ class LitePullReader(Generic[_LifeT]):
         return frozenset(self._names.user_queues(owned))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Stop pulling from some queues, or all."""
-        event = Paused(None if queues is None else frozenset(map(self._names.wire_queue, queues)))
-        self._membership.ask(lambda host: host.dispatch(event))
+        """Stop pulling from some assigned queues, or all; they stay paused until `resume`.
+
+        Raises:
+            StateError: one of them is not assigned to this consumer.
+        """
+        if queues is None:
+            self._membership.ask(lambda host: host.dispatch(Paused(None)))
+            return
+        wanted = frozenset(map(self._names.wire_queue, queues))
+
+        def pause(host: ConsumerHost) -> frozenset[MessageQueue]:
+            foreign = wanted - self._assigned - host.machine.assignment()
+            if not foreign:
+                host.dispatch(Paused(wanted))
+            return foreign
+
+        foreign = self._membership.ask(pause)
+        if foreign:
+            names = ", ".join(queue.path for queue in sorted(foreign))
+            raise StateError(f"{names}: not assigned to this consumer, so it cannot be paused")
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Go on pulling from some queues, or all."""
@@ -209,19 +230,18 @@ class LitePullReader(Generic[_LifeT]):
     def _commit_flow(self) -> Flow[dict[MessageQueue, int]]:
         offsets = self._membership.ask(_progress)
         for queue, offset in offsets.items():
-            address = self._known_address(queue)
-            if address is not None:
-                yield from store_offset(address, self._wire_group, queue, offset)
+            address = yield from self._master(queue)
+            yield from store_offset(address, self._wire_group, queue, offset)
         return {self._names.user_queue(queue): offset for queue, offset in offsets.items()}
 
     def _committed_flow(self, queue: MessageQueue) -> Flow[int | None]:
         queue = self._names.wire_queue(queue)
-        address = yield from self._address(queue)
+        address = yield from self._master(queue)
         return (yield from stored_offset(address, self._wire_group, queue))
 
     def _seek_flow(self, queue: MessageQueue, offset: int) -> Flow[None]:
         queue = self._names.wire_queue(queue)
-        address = yield from self._address(queue)
+        address = yield from self._master(queue)
         lowest = yield from min_offset(address, queue)
         highest = yield from max_offset(address, queue)
         if not lowest <= offset <= highest:
@@ -234,7 +254,7 @@ class LitePullReader(Generic[_LifeT]):
 
     def _offset_at_flow(self, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
         queue = self._names.wire_queue(queue)
-        address = yield from self._address(queue)
+        address = yield from self._master(queue)
         return (yield from offset_at(address, queue, timestamp_ms))
 
     def _queues_flow(self, topic: str) -> Flow[tuple[MessageQueue, ...]]:
@@ -242,19 +262,19 @@ class LitePullReader(Generic[_LifeT]):
         route = yield from fetch_route(nameservers, self._names.wire(topic))
         return self._names.user_queues(sorted_queues(route.subscribe_queues()))
 
-    def _known_address(self, queue: MessageQueue) -> str | None:
+    def _master(self, queue: MessageQueue) -> Flow[str]:
+        """Where a queue's offsets are kept."""
         instance = self._membership.instance
-        return self._membership.ask(lambda _host: instance.address_of(queue))
-
-    def _address(self, queue: MessageQueue) -> Flow[str]:
-        known = self._known_address(queue)
+        known = self._membership.ask(lambda _host: instance.routes.master(queue))
         if known is None:
-            nameservers = self._membership.instance.nameservers
-            route = yield from fetch_route(nameservers, queue.topic)
+            route = yield from fetch_route(instance.nameservers, queue.topic)
             brokers = route.broker(queue.broker)
-            known = None if brokers is None else brokers.any_address
+            known = None if brokers is None else brokers.master
         if known is None:
-            raise OffsetError(f"broker '{queue.broker}' of {queue.path} is not in the route")
+            raise OffsetError(
+                f"broker '{queue.broker}' of {queue.path} has no master in the route: its offsets "
+                "can be asked for and stored when it is back"
+            )
         return known
 
 
@@ -281,6 +301,7 @@ class LitePullConsumer(LitePullReader[Membership]):
         auto_commit_interval_s: How often offsets are stored.
         pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
         consume_max_span: As in Java.
+        pull_threshold_for_all: How many messages may wait to be polled, of all queues together.
         access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
             reached; see `AccessOptions`.
     """

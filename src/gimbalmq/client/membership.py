@@ -17,7 +17,7 @@ import msgspec
 from gimbalmq.client.access import Access
 from gimbalmq.client.shared import SharedInstance, share
 from gimbalmq.core.consumer.effects import RebalanceReport
-from gimbalmq.core.consumer.events import Started, StopRequested
+from gimbalmq.core.consumer.events import StopRequested
 from gimbalmq.errors import GimbalError, StateError
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
@@ -142,8 +142,7 @@ class Membership(MemberLife):
             if error is not None:
                 joined.set_exception(error)
             else:
-                host.dispatch(Started())
-                joined.set_result(None)
+                host.begin(lambda: joined.set_result(None))
 
         shared.post(lambda: shared.instance.join(host, done))
         joined.result()

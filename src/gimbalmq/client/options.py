@@ -58,6 +58,7 @@ class PushTuning(AccessOptions, total=False):
     enable_trace: bool
     trace_topic: str
     use_heartbeat_v2: bool
+    events: str | Path | None
 
 
 def check_options(given: Iterable[str], known: Iterable[str]) -> None:

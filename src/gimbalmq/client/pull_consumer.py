@@ -9,12 +9,13 @@ from typing import Generic, Self, TypeVar, Unpack
 from gimbalmq.client.access import Access, AccessOptions, client_access
 from gimbalmq.client.membership import MemberLife, Membership
 from gimbalmq.client.options import between, check_options, positive, subscription
+from gimbalmq.client.pull_schedule import PullSchedule, PullTask, Schedule
 from gimbalmq.client.shared import InstanceHolder, wire_client_id
 from gimbalmq.core.allocation import Strategy, strategy_named
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.passive import PassiveMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.errors import ConfigurationError, OffsetError
+from gimbalmq.errors import ConfigurationError, OffsetError, StateError
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.offset import (
     StartFrom,
@@ -56,6 +57,7 @@ class PullReader(Generic[_LifeT]):
         rebalance_interval_s: float = 20.0,
         poll_name_server_interval_s: float = 30.0,
         heartbeat_broker_interval_s: float = 30.0,
+        pull_thread_nums: int = 20,
         **access: Unpack[AccessOptions],
     ) -> None:
         check_options(access, AccessOptions.__annotations__)
@@ -82,10 +84,17 @@ class PullReader(Generic[_LifeT]):
                 ),
             ),
         )
+        self._threads = between("pull_thread_nums", pull_thread_nums, 1, 1000)
+        self._schedule: Schedule | None = None
+        self._scheduled: dict[str, PullTask] = {}
         self._topics: dict[str, tuple[str, str | None]] = {}
         self._routes: dict[str, TopicRoute] = {}
 
     def _new_membership(self, access: Access, settings: InstanceSettings) -> _LifeT:
+        raise NotImplementedError
+
+    def _new_schedule(self) -> Schedule:
+        """Whoever runs tasks, made with the first of them."""
         raise NotImplementedError
 
     def _new_host(self, shared: InstanceHolder, now_ms: int) -> ConsumerHost:
@@ -127,6 +136,34 @@ class PullReader(Generic[_LifeT]):
 
         self._membership.on_rebalance(changed)
         self._take_part(topic)
+
+    def schedule(self, topic: str, task: PullTask) -> None:
+        """Have a task run for each queue of a topic that is this member's, while it is.
+
+            def audit(queue):
+                result = consumer.pull(queue, consumer.committed(queue) or 0)
+                consumer.commit(queue, result.next_offset)
+                return 0.0 if result.messages else 5.0
+
+            consumer.schedule("orders", audit)
+
+        Args:
+            topic: The topic; it becomes part of the balancing.
+            task: Gets a queue, and returns the seconds until it runs for the queue again (None:
+                0.2 s). One that raises runs again after 1 s. Tasks of different queues run side
+                by side, up to `pull_thread_nums`; those of one queue never do.
+        """
+        if topic in self._scheduled:
+            raise StateError(f"topic '{topic}' has a task already: let that one do both")
+        self._scheduled[topic] = task
+        self.on_queues_changed(topic, lambda topic, _queues: self._look(topic))
+        if self._membership.state == "running":
+            self._look(topic)
+
+    def _look(self, topic: str) -> None:
+        if self._schedule is None:
+            self._schedule = self._new_schedule()
+        self._schedule.update(topic, self._scheduled[topic], lambda: self.assignment(topic))
 
     def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
         """Make a topic part of the balancing, and tell the brokers what is read of it.
@@ -173,14 +210,14 @@ class PullReader(Generic[_LifeT]):
 
     def _committed_flow(self, queue: MessageQueue) -> Flow[int | None]:
         queue = self._names.wire_queue(queue)
-        address = yield from self._address(queue)
+        address = yield from self._address(queue, master=True)
         return (yield from stored_offset(address, self._wire_group, queue))
 
     def _commit_flow(self, queue: MessageQueue, offset: int) -> Flow[None]:
         if offset < 0:
             raise ConfigurationError(f"offset {offset} of {queue.path} is below 0")
         queue = self._names.wire_queue(queue)
-        address = yield from self._address(queue)
+        address = yield from self._address(queue, master=True)
         yield from store_offset(address, self._wire_group, queue, offset)
 
     def _bounds_flow(self, queue: MessageQueue) -> Flow[tuple[int, int]]:
@@ -194,14 +231,17 @@ class PullReader(Generic[_LifeT]):
         address = yield from self._address(queue)
         return (yield from offset_at(address, queue, timestamp_ms))
 
-    def _address(self, queue: MessageQueue) -> Flow[str]:
+    def _address(self, queue: MessageQueue, *, master: bool = False) -> Flow[str]:
+        """Where a queue can be read, or where its group's offset is kept: at the master only."""
         for fresh in (False, True):
             route = yield from self._route(queue.topic, fresh=fresh)
             brokers = route.broker(queue.broker)
-            address = None if brokers is None else brokers.any_address
-            if address is not None:
-                return address
-        raise OffsetError(f"broker '{queue.broker}' of {queue.path} is not in the route")
+            if brokers is not None:
+                address = brokers.master if master else brokers.any_address
+                if address is not None:
+                    return address
+        what = "has no master in the route" if master else "is not in the route"
+        raise OffsetError(f"broker '{queue.broker}' of {queue.path} {what}")
 
     def _route(self, topic: str, *, fresh: bool) -> Flow[TopicRoute]:
         known = None if fresh else self._routes.get(topic)
@@ -227,12 +267,25 @@ class PullConsumer(PullReader[Membership]):
         allocation: How the group shares its queues; every member needs the same.
         client_id: A name for this member, unique in the group; None makes one.
         rebalance_interval_s, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
+        pull_thread_nums: How many tasks of `schedule` run at once.
         access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
             reached; see `AccessOptions`.
     """
 
     def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
         return Membership(self.group, self.client_id, access, settings)
+
+    def _new_schedule(self) -> PullSchedule:
+        shared = self._membership.shared
+        driver = shared.instance.driver
+
+        def later(delay_s: float, action: Callable[[], None]) -> None:
+            def start_timer() -> None:
+                driver.call_later(delay_s, action)
+
+            shared.post(start_timer)
+
+        return PullSchedule(self.group, self._threads, later)
 
     # ---- life --------------------------------------------------------------------------------
 
@@ -242,7 +295,9 @@ class PullConsumer(PullReader[Membership]):
         return self
 
     def stop(self) -> None:
-        """Leave the group; safe to call again."""
+        """Let running tasks finish and leave the group; safe to call again."""
+        if isinstance(self._schedule, PullSchedule):
+            self._schedule.stop()
         if self._membership.stop(drain_s=0.0):
             self._membership.close()
 

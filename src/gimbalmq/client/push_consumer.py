@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
@@ -14,6 +15,7 @@ import msgspec
 
 from gimbalmq.client.access import Access, client_access
 from gimbalmq.client.consumer_trace import ConsumerTrace
+from gimbalmq.client.events import EventLog, event_message, event_place, event_settings
 from gimbalmq.client.hooks import AfterHook, BeforeHook, with_hooks
 from gimbalmq.client.membership import MemberLife, Membership, RebalanceCallback
 from gimbalmq.client.options import (
@@ -30,9 +32,11 @@ from gimbalmq.client.options import (
     start_from as read_start,
 )
 from gimbalmq.client.push_options import check_modes, key_function, machine_options
+from gimbalmq.client.sender import Sender
 from gimbalmq.client.shared import SharedInstance, wire_client_id
 from gimbalmq.client.stats import ConsumerStats, Probe, consumer_stats, probe_of
 from gimbalmq.core.allocation import Strategy, strategy_named
+from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.events import Consumed, Paused, Resumed
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
@@ -131,6 +135,7 @@ class PushSubscriber(Generic[_LifeT]):
         self._alarm: HungListenerAlarm | None = None
         self._hung_callbacks: list[Callable[[HungListener], object]] = []
         self._membership = self._new_membership(access, instance_settings(tuning))
+        self._events_topic = self._keep_events(tuning.get("events"))
 
     def _new_membership(self, access: Access, settings: InstanceSettings) -> _LifeT:
         raise NotImplementedError
@@ -138,6 +143,14 @@ class PushSubscriber(Generic[_LifeT]):
     def _busy(self) -> int:
         """How many listeners are running."""
         raise NotImplementedError
+
+    def _keep_events(self, events: str | Path | None) -> str | None:
+        """Keep the history in a file, if that is asked for; returns the topic if that is."""
+        place = None if events is None else event_place(events)
+        if isinstance(place, Path):
+            self.on_rebalance(EventLog(place, self.client_id))
+            return None
+        return place
 
     # ---- subscriptions -----------------------------------------------------------------------
 
@@ -366,6 +379,8 @@ class PushConsumer(PushSubscriber[Membership]):
             (None: never); see `on_hung`.
         enable_trace, trace_topic: Write message traces as Java's clients do.
         use_heartbeat_v2: Leave subscriptions out of heartbeats to brokers that remember them.
+        events: Where to keep the history of rebalances, which `gimbalmq group history` shows: a
+            file (a Path, or a text with a dot or a slash), or else the name of a topic.
 
     A listener may be a coroutine function: it runs on an event loop of the consumer's own, up to
     `workers` of them at a time.
@@ -410,6 +425,8 @@ class PushConsumer(PushSubscriber[Membership]):
 
         if self._trace_topic is not None:
             self._trace = ConsumerTrace(shared, self._settings.group, self._trace_topic)
+        if self._events_topic is not None:
+            self._tell_topic(shared, self._events_topic)
         listening = Listening(self._call_for, self._listener_settings)
         self._pool = WorkerPool(
             self.group, listening, finished, workers=self._workers, soon=shared.post
@@ -425,6 +442,16 @@ class PushConsumer(PushSubscriber[Membership]):
             shared.post(lambda: host.watch(alarm))
         self._pool.start()
         return host
+
+    def _tell_topic(self, shared: SharedInstance, topic: str) -> None:
+        settings = event_settings(self.group, self._names.name)
+        sender = Sender(shared, settings)
+
+        def tell(report: RebalanceReport) -> None:
+            message = event_message(report, self.client_id, topic)
+            sender.send(message, None, None, settings.timeout_s)
+
+        self.on_rebalance(tell)
 
     def _call_for(self, topic: str) -> Listener | None:
         """What to call for a topic: its listener, with what surrounds it."""

@@ -22,6 +22,7 @@ _MIB: Final = 1 << 20
 class HeldBack(enum.Enum):
     """Why a queue is not pulled for now."""
 
+    ALL = "cached messages of all queues over pull_threshold_for_all"
     COUNT = "cached messages over pull_threshold_for_queue"
     SIZE = "cached bytes over pull_threshold_size_for_queue"
     SPAN = "offset span over consume_concurrently_max_span"
@@ -42,6 +43,8 @@ class FlowLimits(msgspec.Struct, frozen=True):
     consume_concurrently_max_span: int = 2000
     pull_threshold_for_topic: int = -1
     pull_threshold_size_for_topic: int = -1  # MiB
+    #: For all queues of a member together; -1: none.
+    pull_threshold_for_all: int = -1
 
     def shared_by(self, queues: int) -> FlowLimits:
         """The limits of each of so many held queues; without any, nothing changes."""

@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -44,12 +44,17 @@ from gimbalmq.wire.bodies import (
 )
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command, response_to
+from gimbalmq.wire.names import retry_topic
 from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["ConsumerHost", "Executor", "Machine", "PullSettings"]
 
 _log = logging.getLogger("gimbalmq.consumer")
+
+#: How often, and first after how long, the rest of a new retry topic is looked for.
+_RETRY_ROUTE_LOOKS: Final = 6
+_RETRY_ROUTE_PAUSE_S: Final = 0.1
 
 
 class Machine(Protocol):
@@ -125,6 +130,7 @@ class ConsumerHost:
         #: The queues of each topic as it was first known; others are new.
         self._first_queues: dict[str, frozenset[MessageQueue]] = {}
         self._alarm_timer: Timer | None = None
+        self._route_timer: Timer | None = None
         #: Offsets that are being looked for, and who waits for them.
         self._finding = 0
         self._ready: Callable[[], None] | None = None
@@ -134,7 +140,10 @@ class ConsumerHost:
         self.acquired = self.revoked = 0
         #: How long the last move of each queue took.
         self.pauses: dict[MessageQueue, float] = {}
-        self._performers: dict[type[Any], Callable[[Any], None]] = {
+        self._performers = self._performing()
+
+    def _performing(self) -> dict[type[Any], Callable[[Any], None]]:
+        return {
             fx.SetTimer: self._set_timer,
             fx.RefreshRoute: self._refresh_route,
             fx.ListMembers: self._list_members,
@@ -207,8 +216,30 @@ class ConsumerHost:
         """
         self._ready = ready
         self.dispatch(ev.Started())
+        self._look_for_retry_queues(0)
         if not (self.machine.settings.broadcasting and self._finding):
             self._now_ready()
+
+    def _look_for_retry_queues(self, looks: int) -> None:
+        """Ask for the route of a new group's retry topic until every broker has its part in it.
+
+        Brokers make the topic with the first heartbeat, and tell the name servers each at its own
+        time. Some may never make it, so this ends.
+        """
+        topic = retry_topic(self.group)
+        if topic not in self._subscriptions or looks == _RETRY_ROUTE_LOOKS:
+            return
+        routes = self._instance.routes
+        known = routes.route(topic)
+        have = frozenset[str]() if known is None else {one.name for one in known.brokers}
+        read = [routes.route(one) for one in self._subscriptions]
+        if all(one.name in have for route in read if route is not None for one in route.brokers):
+            return
+        if looks:
+            self._instance.refresh_route(topic)
+        self._route_timer = self._instance.driver.call_later(
+            _RETRY_ROUTE_PAUSE_S * 2.0**looks, lambda: self._look_for_retry_queues(looks + 1)
+        )
 
     def _now_ready(self) -> None:
         if self._ready is not None:
@@ -484,6 +515,7 @@ class ConsumerHost:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if self._alarm_timer is not None:
-            self._alarm_timer.cancel()
+        for other in (self._alarm_timer, self._route_timer):
+            if other is not None:
+                other.cancel()
         self._stopped()

@@ -223,7 +223,7 @@ def test_unsubscribing_stores_the_offset_then_gives_the_lock_back():
     assert one(harness.handle(HandedOver(QUEUE, epoch)), Unlock).queue == QUEUE
 
 
-@pytest.mark.rule("B5.4d")
+@pytest.mark.rule("B5.4d", "B2.11e")
 def test_an_ordered_member_stores_then_unlocks_then_leaves():
     harness = LockingHarness()
     harness.owning_locked(ME)

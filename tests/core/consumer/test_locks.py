@@ -212,6 +212,7 @@ def test_nobody_is_taken_over_from_before_the_grace_time_is_over(harness):
     assert not only(harness.handle(TimerFired(TimerName.TAKE_OVER)), ConfirmGone)
 
 
+@pytest.mark.rule("W8a")
 @pytest.mark.parametrize("question", ["first", "last"])
 def test_a_member_that_some_broker_still_lists_is_left_alone(harness, question):
     effects = refused_after_death(harness)

@@ -424,6 +424,7 @@ class ConsumerMachine:
         fresh.tally = held.tally
         fresh.process = ProcessQueue(event.offset)
         self._pulls.pull(fresh, now)
+        self._pulls.room_for_all(now)
 
     def _on_offsets_reset(self, event: ev.OffsetsReset, now: float) -> None:
         for queue, offset in event.offsets.items():
@@ -516,7 +517,9 @@ class ConsumerMachine:
             self._moved(held, now - held.released_at, acquired=False)
         if self._context.stopping:
             self._leave_when_empty()
-        elif self.settings.manual:
+            return
+        self._pulls.room_for_all(now)
+        if self.settings.manual:
             if held.queue in self._assigned:
                 self._try_again_soon(now)
         elif held.process is not None and self.passes.wants(held.queue):

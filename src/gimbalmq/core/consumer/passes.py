@@ -277,7 +277,7 @@ class PassPlanner:
         share: tuple[MessageQueue, ...] = ()
         if together:
             snapshot = Snapshot.of(self._settings.group, together, members)
-            share = assign(strategy, snapshot).get(self._settings.client_id, ())
+            share = _shares(strategy, snapshot).get(self._settings.client_id, ())
         mine = frozenset(queue for queue in share if queue.topic == topic)
         return Target(topic, mine, self._trigger, members, strategy.name, queues)
 
@@ -300,3 +300,15 @@ class PassPlanner:
                 return None
             pot |= known
         return frozenset(pot)
+
+
+def _shares(strategy: Strategy, snapshot: Snapshot) -> dict[str, tuple[MessageQueue, ...]]:
+    """What a strategy says; whatever one of the user's raises is its failure, not the pass's."""
+    try:
+        return assign(strategy, snapshot)
+    except AllocationError:
+        raise
+    except Exception as error:
+        raise AllocationError(
+            f"strategy {strategy.name} failed with {type(error).__name__}: {error}"
+        ) from error

@@ -63,17 +63,35 @@ class PullLoop:
 
     def _held_back(self, held: HeldQueue) -> HeldBack | None:
         assert held.process is not None
+        if self._all_full():
+            return HeldBack.ALL
         return held_back(held.process, self._context.limits, in_order=self._in_order)
+
+    def _all_full(self) -> bool:
+        limit = self._context.limits.pull_threshold_for_all
+        return limit != -1 and limit < sum(
+            held.process.cached_count
+            for held in self._context.held.values()
+            if held.process is not None
+        )
 
     def limits_changed(self, now: float) -> None:
         """Queues that were held back may be below their limits now."""
-        for queue in sorted_queues(self._context.held):
-            self.progressed(self._context.held[queue], now)
+        self.room_for_all(now)
 
     def progressed(self, held: HeldQueue, now: float) -> None:
         """Messages finished: a queue that was held back may go on."""
         if held.state is HeldState.HELD_BACK:
             self.pull(held, now)
+        if self._context.limits.pull_threshold_for_all != -1:
+            self.room_for_all(now)
+
+    def room_for_all(self, now: float) -> None:
+        """Less is cached than before: whatever queue was held back may go on."""
+        for queue in sorted_queues(self._context.held):
+            held = self._context.held[queue]
+            if held.state is HeldState.HELD_BACK:
+                self.pull(held, now)
 
     def answered(self, event: PullAnswered, now: float) -> None:
         """A pull came back."""
