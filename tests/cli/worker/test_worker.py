@@ -84,7 +84,8 @@ class Job:
     def covered(self, members) -> bool:
         owners = self.owners()
         queues = [queue for share in owners.values() for queue in share]
-        return len(owners) == members and len(queues) == 4 == len(set(queues))
+        shared = len(owners) == members and all(owners.values())
+        return shared and len(queues) == 4 == len(set(queues))
 
 
 @pytest.fixture
