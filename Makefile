@@ -41,14 +41,14 @@ endif
 matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, engines, Spark versions
 	@rm -rf $(REPORTS)/matrix
 	@echo "== RocketMQ 4.9.5 (5.5.0 is what make test runs on)"
-	@$(PYTEST) -m "matrix and apache and not soak" --rocketmq-version=4.9.5 \
+	@$(PYTEST) -m "(matrix or product) and apache and not (spark or soak)" --rocketmq-version=4.9.5 \
 	    --junitxml=$(REPORTS)/matrix/rocketmq-4.9.5.xml
 	@echo "== the embedded cluster: every test of a client, with Java's clients of 5.5.0"
 	@$(PYTEST) -m "engines and not soak" --rocketmq-engine=embedded \
 	    --junitxml=$(REPORTS)/matrix/embedded-5.5.0.xml
-	@echo "== Spark 4.2, and what needs minutes of its own"
+	@echo "== Spark 4.2 on RocketMQ 4.9.5, and what needs minutes of its own"
 	@.venv-spark42/bin/python -m pytest -m "spark and (matrix or product) and not soak" \
-	    --junitxml=$(REPORTS)/matrix/spark-4.2.xml
+	    --rocketmq-version=4.9.5 --junitxml=$(REPORTS)/matrix/spark-4.2.xml
 	@$(call NO_SKIPS,$(REPORTS)/matrix)
 
 check: $(VENV)/.ready ## format, lint, types, layers, spelling, locks, links, conformance

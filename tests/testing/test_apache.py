@@ -59,7 +59,7 @@ def test_mqadmin_lists_the_cluster(apache):
     assert all(broker.address in listed for broker in apache.brokers)
 
 
-@pytest.mark.matrix
+@pytest.mark.product
 def test_a_killed_broker_comes_back_on_its_address_with_its_messages(breakable_apache, topic_name):
     cluster, broker = breakable_apache, breakable_apache.brokers[0]
     cluster.create_topic(topic_name, queues=1, brokers=[broker.name])
@@ -81,6 +81,7 @@ def test_a_killed_broker_comes_back_on_its_address_with_its_messages(breakable_a
         assert peer.admin().topic_offsets(topic_name) == {sent.queue: (0, 1)}
 
 
+@pytest.mark.product
 def test_a_paused_broker_does_not_answer_until_it_is_resumed(breakable_apache):
     broker = breakable_apache.brokers[1]
     breakable_apache.pause(broker.name)
@@ -92,6 +93,7 @@ def test_a_paused_broker_does_not_answer_until_it_is_resumed(breakable_apache):
     assert ask(broker.address, RequestCode.GET_BROKER_CONFIG, timeout_s=30).code == 0
 
 
+@pytest.mark.product
 def test_a_restarted_name_server_knows_the_brokers_again(breakable_apache):
     breakable_apache.kill("nameserver")
     breakable_apache.restart("nameserver")
@@ -126,6 +128,7 @@ def test_a_broker_that_does_not_start_shows_the_end_of_its_log(rocketmq_version)
         _ = cluster.nameserver
 
 
+@pytest.mark.product
 def test_messages_survive_in_the_data_folder_and_a_second_cluster_may_not_share_it(
     rocketmq_version, tmp_path, topic_name
 ):
