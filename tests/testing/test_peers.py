@@ -12,7 +12,7 @@ from gimbalmq.model.message import Message
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.testing import JavaPeer
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.product
 
 
 def _own(topic):
