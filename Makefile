@@ -44,7 +44,7 @@ matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, 
 	@$(PYTEST) -m "(matrix or product) and apache and not (spark or soak)" --rocketmq-version=4.9.5 \
 	    --junitxml=$(REPORTS)/matrix/rocketmq-4.9.5.xml
 	@echo "== the embedded cluster: every test of a client, with Java's clients of 5.5.0"
-	@$(PYTEST) -m "engines and not soak" --rocketmq-engine=embedded \
+	@$(PYTEST) -m "engines and not (product or soak)" --rocketmq-engine=embedded \
 	    --junitxml=$(REPORTS)/matrix/embedded-5.5.0.xml
 	@echo "== Spark 4.2 on RocketMQ 4.9.5, and what needs minutes of its own"
 	@.venv-spark42/bin/python -m pytest -m "spark and (matrix or product) and not soak" \
