@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -134,3 +135,29 @@ def test_the_end_of_a_log_leaves_out_the_noise():
     assert last_lines(text) == "    first\n    last"
     assert last_lines(text, 1) == "    last"
     assert last_lines("") == "    (nothing was written)"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_during_the_start_waits_until_the_process_is_known(process, monkeypatch, number):
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    popen = subprocess.Popen
+
+    def start_and_be_interrupted(*arguments, **options):
+        started = popen(*arguments, **options)
+        signal.raise_signal(number)
+        return started
+
+    monkeypatch.setattr(subprocess, "Popen", start_and_be_interrupted)
+    server, before = process(PATIENT), signal.signal(number, stop)
+    try:
+        with pytest.raises(Stopped):
+            server.start()
+        assert signal.getsignal(number) is stop
+    finally:
+        signal.signal(number, before)
+    assert server.running

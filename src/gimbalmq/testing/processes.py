@@ -13,9 +13,11 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 
 from gimbalmq.errors import EngineError, StateError
 
@@ -26,6 +28,35 @@ QUICK_START_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:aut
 
 #: Settings of the surrounding shell that would change how RocketMQ starts.
 _DROPPED_VARIABLES = frozenset({"NAMESRV_ADDR", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"})
+
+
+@contextlib.contextmanager
+def _signals_put_off() -> Iterator[None]:
+    """Let SIGINT and SIGTERM wait for the end of the block.
+
+    A handler that raises in the middle of starting a process would leave one that nobody knows.
+    Blocking the signals would not do: the new process would inherit that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        # Handlers run in the main thread only.
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, note)
+    try:
+        yield
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+        for arrived in came:
+            signal.raise_signal(arrived)
 
 
 class JavaProcess:
@@ -67,7 +98,7 @@ class JavaProcess:
         self._close_input()
         self._log.parent.mkdir(parents=True, exist_ok=True)
         inherited = {k: v for k, v in os.environ.items() if k not in _DROPPED_VARIABLES}
-        with self._log.open("ab") as log:
+        with self._log.open("ab") as log, _signals_put_off():
             self._log_from = log.tell()
             self._process = subprocess.Popen(
                 self._command,
