@@ -9,20 +9,21 @@ BIN := $(VENV)/bin
 REPORTS := build/reports
 PYTEST := $(BIN)/python -m pytest
 SOURCES := src tests tools bench docs
-# What needs a broker or Spark runs in one process: two of them at once would fight for the cores.
 HEAVY := apache or spark
+# Tests with a broker mostly wait, so two processes take half the time; a file's tests share servers.
+TWO_PROCESSES := -n 2 --dist loadfile
 # On CI (CI=true) a skipped test is a failure: nothing there may be missing.
 NO_SKIPS = if [ "$${CI:-}" = true ]; then $(BIN)/python tools/no_skips.py $(1); fi
 
 export PYTHON
 
-.PHONY: help demo test matrix check bench soak docs conformance format lock clean
+.PHONY: help demo test matrix check bench soak docs conformance figures format lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 # On the embedded cluster; on the real RocketMQ with ARGS="--engine apache".
-demo: $(VENV)/.ready ## the whole story on this machine: members, kills, Spark (ARGS="options")
+demo: $(VENV)/.ready ## the whole story on this machine, in about a minute (ARGS="options")
 	@$(BIN)/gimbalmq demo $(ARGS)
 
 # ARGS replaces the two standard runs by one of your own: make test ARGS=tests/golden
@@ -33,21 +34,21 @@ else
 	@rm -rf $(REPORTS)/test
 	@echo "== tests without broker and Spark, two processes"
 	@$(PYTEST) -q -n 2 -m "not ($(HEAVY) or matrix or product or soak)" --junitxml=$(REPORTS)/test/unit.xml
-	@echo "== tests on real RocketMQ and Spark, one process"
-	@$(PYTEST) -m "($(HEAVY)) and not (product or soak)" --junitxml=$(REPORTS)/test/heavy.xml
+	@echo "== tests on real RocketMQ and Spark, two processes"
+	@$(PYTEST) $(TWO_PROCESSES) -m "($(HEAVY)) and not (product or soak)" --junitxml=$(REPORTS)/test/heavy.xml
 	@$(call NO_SKIPS,$(REPORTS)/test)
 endif
 
 matrix: $(VENV)/.ready .venv-spark42/.ready ## the products: RocketMQ versions, engines, Spark versions
 	@rm -rf $(REPORTS)/matrix
 	@echo "== RocketMQ 4.9.5 (5.5.0 is what make test runs on)"
-	@$(PYTEST) -m "(matrix or product) and apache and not (spark or soak)" --rocketmq-version=4.9.5 \
+	@$(PYTEST) $(TWO_PROCESSES) -m "(matrix or product) and apache and not (spark or soak)" --rocketmq-version=4.9.5 \
 	    --junitxml=$(REPORTS)/matrix/rocketmq-4.9.5.xml
 	@echo "== the embedded cluster: every test of a client, with Java's clients of 5.5.0"
-	@$(PYTEST) -m "engines and not (product or soak)" --rocketmq-engine=embedded \
+	@$(PYTEST) $(TWO_PROCESSES) -m "engines and not (product or soak)" --rocketmq-engine=embedded \
 	    --junitxml=$(REPORTS)/matrix/embedded-5.5.0.xml
 	@echo "== Spark 4.2 on RocketMQ 4.9.5, and what needs minutes of its own"
-	@.venv-spark42/bin/python -m pytest -m "spark and (matrix or product) and not soak" \
+	@.venv-spark42/bin/python -m pytest $(TWO_PROCESSES) -m "spark and (matrix or product) and not soak" \
 	    --rocketmq-version=4.9.5 --junitxml=$(REPORTS)/matrix/spark-4.2.xml
 	@$(call NO_SKIPS,$(REPORTS)/matrix)
 
@@ -66,6 +67,9 @@ docs: .venv-docs/.ready ## the documentation as HTML in build/docs, warnings are
 
 conformance: $(VENV)/.ready ## write docs/conformance.md from the tests' rule markers
 	@$(BIN)/python tools/conformance.py --write
+
+figures: $(VENV)/.ready ## write the figures of README and docs from docs/results
+	@$(BIN)/python tools/figures.py --write
 
 format: $(VENV)/.ready ## format the code and apply safe lint fixes
 	@$(BIN)/ruff check -q --fix --exit-zero $(SOURCES)

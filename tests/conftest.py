@@ -5,8 +5,8 @@ restart servers use `breakable_rocketmq` and put it right before they end; its c
 own, because a client's first call after such an event may fail. Both are the real RocketMQ unless
 `--rocketmq-engine=embedded` is given; `apache` is always the real one.
 
-Tests that use any of these carry the marker `apache` by themselves, and stay on one worker under
-`-n ... --dist loadgroup`; those that run on either engine also carry `engines`.
+Tests that use any of these carry the marker `apache` by themselves; those that run on either engine
+also carry `engines`. "Once a run" means once in each process of pytest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
         names = getattr(item, "fixturenames", ())
         if "rocketmq_version" in names:
             item.add_marker(pytest.mark.apache)
-            item.add_marker(pytest.mark.xdist_group("apache"))
         if "rocketmq_engine" in names and not {"apache", "breakable_apache"} & set(names):
             item.add_marker(pytest.mark.engines)
     yield
