@@ -54,14 +54,18 @@ def test_clients_recover_by_themselves_from_a_frozen_server(
     with consumer, Load(breakable_rocketmq.nameserver, frozen_topic, timeout_s=2.0) as load:
         eventually(load.more(50, "broker-a"))
         eventually(lambda: got)
-        breakable_rocketmq.pause(name)
-        try:
-            # While a broker is frozen, every other message waits for its time limit.
-            eventually(load.more(8, "broker-b"), 60.0)
-            eventually(lambda: name == "nameserver" or load.failed, 30.0)
-        finally:
-            breakable_rocketmq.resume(name)
-        eventually(load.more(50, "broker-a"), 60.0)
+        for first in (True, False):
+            breakable_rocketmq.pause(name)
+            try:
+                # While a broker is frozen, every other message waits for its time limit.
+                eventually(load.more(8, "broker-b"), 60.0)
+                eventually(lambda: name == "nameserver" or load.failed, 30.0)
+            finally:
+                breakable_rocketmq.resume(name)
+            eventually(load.more(50, "broker-a"), 60.0)
+            if first:  # a connection that is opened when first needed may have come
+                recovered = holdings()
+        eventually(lambda: no_more_than(recovered), 30.0)
         stored = {number for number, _ in load.stored}
         eventually(lambda: got >= stored, 60.0)
         assert not (name == "nameserver" and load.failed), "messages flow without a name server"
