@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gimbalmq.broker import EmbeddedCluster
+from gimbalmq.broker import EmbeddedCluster, ServerTls
 from gimbalmq.broker.peer import Limits
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.transport.blocking import BlockingConnection
@@ -240,11 +240,9 @@ def test_idle_connections_are_closed():
 @pytest.mark.rule("W1.7")
 def test_tls_and_plain_text_share_a_port(tls_files):
     certificate, key = tls_files
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
     trusting = ssl.create_default_context(cafile=certificate)
     trusting.check_hostname = False
-    with EmbeddedCluster(tls=context) as cluster:
+    with EmbeddedCluster(tls=ServerTls(str(certificate), str(key))) as cluster:
         request = encode_command(Command(31_337, opaque=4))
         with (
             socket.create_connection(address_of(cluster), timeout=5.0) as plain,

@@ -5,13 +5,13 @@ import pytest
 from cli.admin_stage import run
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.broker.access import Account
-from transport.certificates import AUTHORITY, FOLDER, server_context
+from transport.certificates import AUTHORITY, FOLDER, server_files
 
 
 @pytest.fixture(scope="module")
 def cluster():
     account = Account(access_key="keeper", secret_key="keeper-secret", admin=True)
-    tls = server_context(wants_client=True)
+    tls = server_files(wants_client=True)
     with EmbeddedCluster(accounts=[account], tls=tls) as cluster:
         cluster.create_topic("shop%orders", queues=2)
         yield cluster

@@ -102,7 +102,7 @@ def test_tls_is_spoken_beside_plain_text(tls_files):
         (["broker"], "--nameserver"),
         (["broker", "--nameserver", "a:1", "--interface", "0.0.0.0", "--port", "0"], "advertise"),
         (["nameserver", "--tls-key", __file__], "--tls-cert"),
-        (["nameserver", "--tls-cert", __file__], "cannot be used"),
+        (["nameserver", "--tls-cert", __file__], "TLS cannot use"),
         (["broker", "--nameserver", "a:1", "--acl", __file__], "account file"),
     ],
 )

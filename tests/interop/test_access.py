@@ -1,28 +1,31 @@
-"""Keys and TLS on the real RocketMQ: one guarded cluster for all, beside the open one."""
+"""Keys and TLS: one guarded cluster for all, beside the open one."""
+
+from functools import partial
 
 import pytest
 
 from client.reaching import consume, round_trip
 from gimbalmq import Admin, Message, Producer, PushConsumer
+from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.broker.access import Account
 from gimbalmq.errors import AccessDeniedError, TransportError
-from gimbalmq.testing import ApacheRocketMQ, ServerTls
-from transport.certificates import (
-    AUTHORITY,
-    FOLDER,
-    client_context,
-    trusting_context,
-)
+from gimbalmq.testing import ApacheRocketMQ
+from transport.certificates import client_context, server_files, trusting_context
 
 KEYS = {"access_key": "rocketmq", "secret_key": "12345678"}
 
 
 @pytest.fixture(scope="module")
-def guarded(rocketmq_version):
+def guarded(rocketmq_engine, rocketmq_version):
     """Asks for keys, and of those who speak TLS for a certificate."""
-    tls = ServerTls(FOLDER / "server.pem", FOLDER / "server.key", client_ca_file=AUTHORITY)
-    account = Account(**KEYS, admin=True)
-    with ApacheRocketMQ(rocketmq_version, accounts=[account], tls=tls) as cluster:
+    options = {"accounts": [Account(**KEYS, admin=True)], "tls": server_files(wants_client=True)}
+    real = rocketmq_engine == "apache"
+    make = (
+        partial(ApacheRocketMQ, rocketmq_version)
+        if real
+        else partial(EmbeddedCluster, processes=True)
+    )
+    with make(**options) as cluster:
         yield cluster
 
 
@@ -85,15 +88,15 @@ def test_tls_works_out_of_the_box_for_those_who_trust_it(apache, topic, group_na
 
 
 @pytest.mark.rule("W5.9")
-def test_a_java_member_and_ours_share_a_namespace(apache, java_peer, unique_name):
+def test_a_java_member_and_ours_share_a_namespace(rocketmq, java_peer, unique_name):
     name, topic, group = "shop", unique_name("topic"), unique_name("group")
-    apache.create_topic(f"{name}%{topic}", queues=2)
+    rocketmq.create_topic(f"{name}%{topic}", queues=2)
     java = java_peer.push_consumer(group, topic, namespace=name)
-    with Producer("p", nameserver=apache.nameserver, namespace=name, timeout_s=10.0) as producer:
+    with Producer("p", nameserver=rocketmq.nameserver, namespace=name, timeout_s=10.0) as producer:
         producer.send(Message(topic, b"for java"))
     (received, *_) = java.wait_received(1)
     assert received.topic == topic
     java_peer.producer(group, namespace=name).send(Message(topic, b"from java"))
-    got = consume(apache.nameserver, f"{group}-ours", topic, 2, namespace=name)
+    got = consume(rocketmq.nameserver, f"{group}-ours", topic, 2, namespace=name)
     assert {message.body for message in got} == {b"for java", b"from java"}
     assert {message.topic for message in got} == {topic}

@@ -1,11 +1,11 @@
 import json
-from pathlib import Path
 
 import pytest
 
 from gimbalmq.broker.access import Account
+from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError
-from gimbalmq.testing.guarded import ServerTls, access_settings, admin_credentials, tls_flags
+from gimbalmq.testing.guarded import access_settings, admin_credentials, tls_flags
 
 KEEPER = Account(access_key="keeper", secret_key="12345678", admin=True)
 SHOP = Account(access_key="shop", secret_key="87654321", topics={"orders": "PUB"})
@@ -35,7 +35,7 @@ def test_a_cluster_is_looked_after_by_an_administrator():
 
 def test_client_certificates_are_asked_for_with_an_authority_only():
     assert tls_flags(None) == ()
-    plain = tls_flags(ServerTls(Path("s.pem"), Path("s.key")))
-    mutual = tls_flags(ServerTls(Path("s.pem"), Path("s.key"), Path("ca.pem")))
+    plain = tls_flags(ServerTls("s.pem", "s.key"))
+    mutual = tls_flags(ServerTls("s.pem", "s.key", "ca.pem"))
     assert not any("need.client.auth" in flag for flag in plain)
     assert "-Dtls.server.trustCertPath=ca.pem" in mutual

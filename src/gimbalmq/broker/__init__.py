@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from gimbalmq.broker.access import Account, load_accounts
     from gimbalmq.broker.cluster import EmbeddedBroker, EmbeddedCluster
     from gimbalmq.broker.settings import BrokerSettings
+    from gimbalmq.broker.tls import ServerTls
 
-__all__ = ["Account", "BrokerSettings", "EmbeddedBroker", "EmbeddedCluster", "load_accounts"]
+__all__ = [
+    "Account",
+    "BrokerSettings",
+    "EmbeddedBroker",
+    "EmbeddedCluster",
+    "ServerTls",
+    "load_accounts",
+]
 
 #: Imported when asked for, so that the store and the machines can be used without the servers.
 _HOMES: Final = {
@@ -27,6 +35,7 @@ _HOMES: Final = {
     "BrokerSettings": "gimbalmq.broker.settings",
     "EmbeddedBroker": "gimbalmq.broker.cluster",
     "EmbeddedCluster": "gimbalmq.broker.cluster",
+    "ServerTls": "gimbalmq.broker.tls",
     "load_accounts": "gimbalmq.broker.access",
 }
 

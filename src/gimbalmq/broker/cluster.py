@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import shutil
-import ssl
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -31,6 +30,7 @@ from gimbalmq.broker.plans import (
 from gimbalmq.broker.ports import listen
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.broker.store import FlushPolicy, StoreOptions
+from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError, StateError
 from gimbalmq.wire.acl import Credentials
 
@@ -74,7 +74,7 @@ class EmbeddedCluster:
     `0.0.0.0`, every interface). Of several `nameservers` the first is called `nameserver` and has
     the given port, the others `nameserver-2` and so on. `settings` changes what brokers do
     (`BrokerSettings`), `store` how they keep messages (`StoreOptions`); `faithful` switches off
-    what they do better than Java's. `accounts` switches access control on, `tls`
+    what they do better than Java's. `accounts` switches access control on, `tls` (`ServerTls`)
     makes brokers and name server take TLS beside plain text.
 
     The servers run in one thread of this process, or with `processes=True` each in a process of
@@ -101,7 +101,7 @@ class EmbeddedCluster:
         store: StoreOptions | None = None,
         limits: Limits | None = None,
         accounts: Iterable[Account] = (),
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         processes: bool = False,
         start_timeout_s: float = 30.0,
     ) -> None:
@@ -126,11 +126,11 @@ class EmbeddedCluster:
         self._credentials = (
             None if admin is None else Credentials(admin.access_key, admin.secret_key)
         )
+        if tls is not None:
+            tls.context()  # files that cannot be used are an error here, not in a server's process
         self._tls = tls
         self._processes = processes
         self._start_timeout_s = start_timeout_s
-        if processes and tls is not None:
-            raise ConfigurationError("tls needs processes=False: a context cannot change process")
         self._folder: Path | None = None
         self._host: Host | None = None
         self._plans: dict[str, Plan] = {}
@@ -284,8 +284,9 @@ class EmbeddedCluster:
                 folder=str(folder / name),
                 limits=self._limits,
                 advertised=self._advertised,
+                tls=self._tls,
             )
-            plan.listener, plan.tls = listener, self._tls
+            plan.listener = listener
             self._plans[name] = plan
         nameservers = tuple(plan.address for plan in self._plans.values())
         store = self._store or StoreOptions(
@@ -302,12 +303,13 @@ class EmbeddedCluster:
                 folder=str(folder / name),
                 limits=self._limits,
                 advertised=self._advertised,
+                tls=self._tls,
                 nameservers=nameservers,
                 settings=msgspec.structs.replace(self._settings, name=name, port=port),
                 store=store,
                 accounts=self._accounts,
             )
-            plan.listener, plan.tls = listener, self._tls
+            plan.listener = listener
             self._plans[name] = plan
             brokers.append(
                 EmbeddedBroker(

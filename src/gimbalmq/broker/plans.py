@@ -17,6 +17,7 @@ from gimbalmq.broker.ports import listen
 from gimbalmq.broker.services import BrokerService, NameServerService
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.broker.store import StoreOptions
+from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError
 
 __all__ = [
@@ -47,6 +48,8 @@ class _Place(msgspec.Struct, dict=True, kw_only=True):
     limits: Limits = Limits()
     #: What clients call it by, where that is not the interface: 0.0.0.0 is no address to connect to.
     advertised: str = ""
+    #: Take TLS beside plain text.
+    tls: ServerTls | None = None
 
     @property
     def address(self) -> str:
@@ -56,7 +59,10 @@ class _Place(msgspec.Struct, dict=True, kw_only=True):
     def __post_init__(self) -> None:
         #: Reserved for the first start; later ones open the port again.
         self.listener: socket.socket | None = None
-        self.tls: ssl.SSLContext | None = None
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """What its sockets need, if it takes TLS."""
+        return None if self.tls is None else self.tls.context()
 
     def take_listener(self) -> socket.socket:
         """A listening socket on this server's port."""
@@ -75,8 +81,9 @@ class NameServerPlan(_Place, kw_only=True, tag=True):
 
     def build(self) -> Service:
         """The server, ready to start in a running event loop."""
+        tls = self.tls_context()
         return NameServerService(
-            self.take_listener(), folder=Path(self.folder), limits=self.limits, tls=self.tls
+            self.take_listener(), folder=Path(self.folder), limits=self.limits, tls=tls
         )
 
 
@@ -97,6 +104,7 @@ class BrokerPlan(_Place, kw_only=True, tag=True):
                 f"broker '{self.name}' listens on every interface ({self.host}): say which address "
                 "clients are to use (advertise)"
             )
+        tls = self.tls_context()
         listener = self.take_listener()
         try:
             return BrokerService(
@@ -107,7 +115,7 @@ class BrokerPlan(_Place, kw_only=True, tag=True):
                 store_options=self.store,
                 accounts=self.accounts,
                 limits=self.limits,
-                tls=self.tls,
+                tls=tls,
                 metrics_port=self.metrics_port,
             )
         except BaseException:

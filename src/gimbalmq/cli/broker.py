@@ -13,12 +13,14 @@ from gimbalmq.broker.store import FlushPolicy, StoreOptions
 from gimbalmq.cli.output import json_option, nameserver_option, notice, print_json
 from gimbalmq.cli.serving import (
     accounts_in,
+    data_option,
     kept_in,
     listening_options,
+    port_option,
     run_server,
     security_options,
+    server_tls,
     store_options,
-    tls_context,
 )
 
 __all__ = ["broker"]
@@ -28,19 +30,9 @@ __all__ = ["broker"]
 @nameserver_option
 @click.option("--name", default="broker-a", show_default=True, help="Name of the broker.")
 @click.option("--cluster", default="DefaultCluster", show_default=True, help="Name of its cluster.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=10911,
-    show_default=True,
-    help="Port to listen on; 0: any free one.",
-)
+@port_option(10911)
 @listening_options
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder that keeps the messages. [default: a temporary one, removed at the end]",
-)
+@data_option("the messages")
 @store_options
 @click.option(
     "--metrics-port",
@@ -73,7 +65,7 @@ def broker(
     """
     if not nameserver:
         raise click.UsageError("give the name servers with --nameserver, or set NAMESRV_ADDR.")
-    tls, accounts = tls_context(tls_cert, tls_key), accounts_in(acl)
+    tls, accounts = server_tls(tls_cert, tls_key), accounts_in(acl)
     policy = FlushPolicy(flush or ("none" if data is None else "interval"))
 
     def say(plan: Plan) -> None:
@@ -91,6 +83,7 @@ def broker(
                 port=taken,
                 folder=str(folder),
                 advertised=advertise or "",
+                tls=tls,
                 nameservers=tuple(nameserver.split(";")),
                 settings=BrokerSettings(name=name, cluster=cluster, faithful=faithful),
                 store=StoreOptions(flush=policy),
@@ -100,6 +93,5 @@ def broker(
             what=f"broker '{name}'",
             interface=interface,
             port=port,
-            tls=tls,
             on_ready=say,
         )

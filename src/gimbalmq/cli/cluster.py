@@ -20,10 +20,11 @@ from gimbalmq.broker.store import FlushPolicy
 from gimbalmq.cli.output import json_option, notice, print_json, print_table
 from gimbalmq.cli.serving import (
     accounts_in,
+    data_option,
     listening_options,
     security_options,
+    server_tls,
     store_options,
-    tls_context,
 )
 from gimbalmq.testing.engines import (
     DEFAULT_ENGINE,
@@ -60,11 +61,7 @@ def cluster() -> None:
 @click.option(
     "--brokers", type=click.IntRange(1, 26), default=1, show_default=True, help="How many brokers."
 )
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder that keeps the messages. [default: a temporary one, removed at the end]",
-)
+@data_option("the messages")
 @click.option(
     "--nameserver-port",
     type=click.IntRange(0, 65535),
@@ -108,7 +105,7 @@ def up(
             flush=None if flush is None else FlushPolicy(flush),
             faithful=faithful,
             accounts=accounts_in(acl),
-            tls=tls_context(tls_cert, tls_key),
+            tls=server_tls(tls_cert, tls_key),
         ),
     )
     with stopped_by_signals():

@@ -10,30 +10,22 @@ import click
 from gimbalmq.broker.plans import NAMESERVER, NameServerPlan, Plan
 from gimbalmq.cli.output import json_option, notice, print_json
 from gimbalmq.cli.serving import (
+    data_option,
     kept_in,
     listening_options,
+    port_option,
     run_server,
     security_options,
-    tls_context,
+    server_tls,
 )
 
 __all__ = ["nameserver"]
 
 
 @click.command()
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=9876,
-    show_default=True,
-    help="Port to listen on; 0: any free one.",
-)
+@port_option(9876)
 @listening_options
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder that keeps its configuration. [default: a temporary one, removed at the end]",
-)
+@data_option("its configuration")
 @security_options
 @json_option
 def nameserver(
@@ -50,7 +42,7 @@ def nameserver(
 
     With --json the first line is {"event":"ready","address":...,"pid":...}.
     """
-    tls = tls_context(tls_cert, tls_key)
+    tls = server_tls(tls_cert, tls_key)
 
     def say(plan: Plan) -> None:
         if as_json:
@@ -67,10 +59,10 @@ def nameserver(
                 port=taken,
                 folder=str(folder),
                 advertised=advertise or "",
+                tls=tls,
             ),
             what="the name server",
             interface=interface,
             port=port,
-            tls=tls,
             on_ready=say,
         )

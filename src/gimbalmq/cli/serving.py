@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,22 +15,44 @@ from gimbalmq.broker.access import Account, load_accounts
 from gimbalmq.broker.plans import Plan
 from gimbalmq.broker.ports import listen
 from gimbalmq.broker.process import serve
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.broker.tls import ServerTls
 
 __all__ = [
     "accounts_in",
+    "data_option",
     "kept_in",
     "listening_options",
+    "port_option",
     "run_server",
     "security_options",
+    "server_tls",
     "store_options",
-    "tls_context",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 _folder = click.Path(file_okay=False, path_type=Path)
+
+
+def port_option(default: int) -> Callable[[F], F]:
+    """Add `--port`."""
+    return click.option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=default,
+        show_default=True,
+        help="Port to listen on; 0: any free one.",
+    )
+
+
+def data_option(what: str) -> Callable[[F], F]:
+    """Add `--data`, the folder that keeps something."""
+    return click.option(
+        "--data",
+        type=_folder,
+        help=f"Folder that keeps {what}. [default: a temporary one, removed at the end]",
+    )
 
 
 def listening_options(command: F) -> F:
@@ -75,21 +96,15 @@ def store_options(command: F) -> F:
     )(command)
 
 
-def tls_context(cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def server_tls(cert: Path | None, key: Path | None) -> ServerTls | None:
     """The server's side of TLS, or None when it is not asked for."""
     if cert is None:
         if key is not None:
             raise click.UsageError("--tls-key needs --tls-cert, the certificate of that key.")
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(cert, key)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigurationError(
-            f"the certificate {cert} cannot be used: {error}; give PEM files with --tls-cert and "
-            "--tls-key"
-        ) from error
-    return context
+    tls = ServerTls(str(cert), None if key is None else str(key))
+    tls.context()  # a file that cannot be used is an error before anything starts
+    return tls
 
 
 def accounts_in(acl: Path | None) -> tuple[Account, ...]:
@@ -113,11 +128,10 @@ def run_server(
     what: str,
     interface: str,
     port: int,
-    tls: ssl.SSLContext | None,
     on_ready: Callable[[Plan], None],
 ) -> None:
     """Serve what `make` plans for a port, until SIGINT or SIGTERM."""
     with listen(interface, port, what=what) as listener:
         plan = make(listener.getsockname()[1])
-        plan.listener, plan.tls = listener, tls
+        plan.listener = listener
         asyncio.run(serve(plan, lambda: on_ready(plan)))

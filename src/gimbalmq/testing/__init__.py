@@ -17,7 +17,6 @@ from gimbalmq.testing.actors import (
     JavaSent,
 )
 from gimbalmq.testing.apache import ApacheBroker, ApacheRocketMQ
-from gimbalmq.testing.guarded import ServerTls
 from gimbalmq.testing.mqadmin import mqadmin
 from gimbalmq.testing.peers import JavaPeer
 
@@ -31,6 +30,5 @@ __all__ = [
     "JavaPushConsumer",
     "JavaReceived",
     "JavaSent",
-    "ServerTls",
     "mqadmin",
 ]

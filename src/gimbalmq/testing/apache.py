@@ -22,10 +22,10 @@ from typing import Any, Final, Self
 from gimbalmq.broker import probe
 from gimbalmq.broker.access import Account
 from gimbalmq.broker.plans import NAMESERVER, broker_names
+from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError, EngineError, StateError
 from gimbalmq.testing.classes import class_path
 from gimbalmq.testing.guarded import (
-    ServerTls,
     access_settings,
     admin_credentials,
     tls_flags,

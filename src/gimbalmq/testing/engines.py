@@ -5,7 +5,6 @@ Decides what the engines are called and how each is made; what they then do is t
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
@@ -14,6 +13,7 @@ import msgspec
 
 from gimbalmq.broker.access import Account
 from gimbalmq.broker.store import FlushPolicy, StoreOptions
+from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError
 
 __all__ = [
@@ -81,7 +81,7 @@ class EmbeddedOptions(msgspec.Struct, frozen=True, kw_only=True):
     flush: FlushPolicy | None = None
     faithful: bool = False
     accounts: tuple[Account, ...] = ()
-    tls: ssl.SSLContext | None = None
+    tls: ServerTls | None = None
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,27 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from gimbalmq.broker.access import Account
+from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.wire.acl import Credentials
 
-__all__ = ["ServerTls", "access_settings", "admin_credentials", "tls_flags"]
+__all__ = ["access_settings", "admin_credentials", "tls_flags"]
 
 _AUTH: Final = "org.apache.rocketmq.auth"
-
-
-class ServerTls(msgspec.Struct, frozen=True):
-    """A server's certificate and key (PEM, the key in PKCS #8 form).
-
-    With `client_ca_file` clients must show a certificate of that authority. Plain text is taken
-    beside TLS, as RocketMQ does unless told otherwise.
-    """
-
-    cert_file: Path
-    key_file: Path
-    client_ca_file: Path | None = None
 
 
 def admin_credentials(accounts: tuple[Account, ...]) -> Credentials | None:
@@ -101,7 +88,7 @@ def tls_flags(tls: ServerTls | None) -> tuple[str, ...]:
     flags = (
         "-Dtls.test.mode.enable=false",
         f"-Dtls.server.certPath={tls.cert_file}",
-        f"-Dtls.server.keyPath={tls.key_file}",
+        f"-Dtls.server.keyPath={tls.key_file or tls.cert_file}",
     )
     if tls.client_ca_file is None:
         return flags

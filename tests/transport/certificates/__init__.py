@@ -3,6 +3,8 @@
 import ssl
 from pathlib import Path
 
+from gimbalmq.broker import ServerTls
+
 FOLDER = Path(__file__).parent
 AUTHORITY = FOLDER / "authority.pem"
 
@@ -15,6 +17,12 @@ def server_context(name="server", *, wants_client=False):
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(AUTHORITY)
     return context
+
+
+def server_files(*, wants_client=False):
+    """The same, for servers that are told of files."""
+    authority = str(AUTHORITY) if wants_client else None
+    return ServerTls(str(FOLDER / "server.pem"), str(FOLDER / "server.key"), authority)
 
 
 def client_context(*, shows_client=False):
