@@ -18,8 +18,7 @@ from gimbalmq.testing import JavaPeer
 from gimbalmq.testing.mqadmin import mqadmin_all
 from gimbalmq.wire.lenient_json import read_json
 
-#: Not of the matrix: the commands of 4.9.5 take other options.
-pytestmark = pytest.mark.timeout(290)
+pytestmark = [pytest.mark.matrix, pytest.mark.timeout(290)]
 
 
 class Seen(msgspec.Struct):
@@ -41,6 +40,7 @@ def act(cluster, version, topic, group):
         return dict(zip(commands, printed, strict=True))
 
     first = cluster.brokers[0].address
+    by_topic = () if version.startswith("4.") else ("-t", topic)
     printed = run(
         update_topic=("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "2", "-w", "2"),
         update_group=("updateSubGroup", "-c", "DefaultCluster", "-g", group, "-q", "2", "-r", "5"),
@@ -70,7 +70,7 @@ def act(cluster, version, topic, group):
             route=("topicRoute", "-t", topic),
             status=("topicStatus", "-t", topic),
             progress=("consumerProgress", "-g", group),
-            by_id=("queryMsgById", "-t", topic, "-i", sent[4].offset_message_id),
+            by_id=("queryMsgById", *by_topic, "-i", sent[4].offset_message_id),
             by_key=("queryMsgByKey", "-t", topic, "-k", "key-3-1"),
             by_unique_key=("queryMsgByUniqueKey", "-t", topic, "-i", sent[7].message_id),
             config=("getConsumerConfig", "-g", group),
@@ -155,7 +155,8 @@ def offsets_of(text):
 
 
 def progress_of(text):
-    rows = [row for row in words(text, ("agreed", "%RETRY%")) if len(row) >= 6]
+    # Of its empty retry queues a member has stored an offset when it stops, or has not yet.
+    rows = [row for row in words(text, "agreed") if len(row) >= 6]
     total = re.findall(r"Diff Total: *(\d+)", text)
     # Columns of versions differ after the offsets; the difference is what is left of them.
     return [row[:5] for row in rows], total
