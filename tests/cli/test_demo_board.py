@@ -13,21 +13,26 @@ from cli.demo_board import (
     B1,
     IDS,
     QUEUES,
+    SKEWED,
     board_of_two,
     everything_to,
     holding,
     kill_of_python_2,
+    profile_of,
 )
 from gimbalmq.cli.demo.board import Board, Offsets
 from gimbalmq.cli.demo.changes import Change, Delivery, Holding, Move, judge_change
 from gimbalmq.cli.demo.checks import (
     check_all_consumed,
+    check_archive,
+    check_better,
     check_members_listed,
     check_offsets,
     check_one_owner,
+    check_prediction,
+    check_profile,
     check_settled,
     check_shares,
-    check_spark,
 )
 
 
@@ -158,12 +163,6 @@ def test_each_change_is_judged_by_the_members_it_had():
     assert [len(one.moves) for one in (first, second, third)] == [4, 2, 2]
 
 
-def test_the_reason_is_what_the_others_were_told():
-    outcome = board_of_two().outcome(7.0)
-    assert outcome is not None
-    assert outcome.trigger == "notice from a broker"
-
-
 def test_words_of_a_dead_member_do_not_bring_it_back():
     board = board_of_two()
     board.gone("python-2", "killed", 7.0)
@@ -182,25 +181,6 @@ def test_messages_are_counted_once_and_again():
     traffic = board.view(7.0).traffic
     assert (traffic.sent, traffic.consumed, traffic.lost) == (3, 2, 1)
     assert (traffic.deliveries, traffic.duplicates, traffic.unanswered) == (3, 1, 1)
-
-
-def test_a_healthy_group_passes_every_check():
-    board = board_of_two()
-    board.sent("one", A0)
-    board.received("python-1", "one", A0, 7.0)
-    board.reached({queue: Offsets(1, 1) for queue in QUEUES})
-    board.end(8.0)
-    view = board.view(8.0)
-    checks = [
-        check_settled(view, limit_s=45),
-        check_all_consumed(view),
-        check_one_owner(view),
-        check_shares(view, board.target()),
-        check_members_listed(view, {"broker-a": list(IDS.values())}),
-        check_offsets(view),
-        check_spark({A0.path: 1}, view.sent, 0),
-    ]
-    assert [check.name for check in checks if not check.passed] == []
 
 
 def test_a_lost_message_is_a_finding():
@@ -287,5 +267,29 @@ def test_a_group_that_is_behind_is_a_finding():
         ({}, 5, False),
     ],
 )
-def test_spark_must_count_queue_by_queue_what_was_sent(rows, unanswered, passed):
-    assert check_spark(rows, {A0: 2, A1: 1, B0: 0}, unanswered).passed is passed
+def test_spark_must_have_queue_by_queue_what_was_sent(rows, unanswered, passed):
+    sent = {A0: 2, A1: 1, B0: 0}
+    assert check_archive(rows, rows, sent, unanswered).passed is passed
+    assert check_profile(rows, sent, unanswered).passed is passed
+
+
+def test_a_message_that_is_twice_in_the_files_is_a_finding():
+    check = check_archive({A0.path: 3}, {A0.path: 2}, {A0: 2}, 1)
+    assert not check.passed
+    assert "3 rows of 2 messages" in check.sentence
+
+
+def test_a_prediction_is_held_against_what_the_members_carry():
+    board, profile = board_of_two(), profile_of(SKEWED)
+    assert check_prediction(board.view(7.0), profile.loads, profile.spread).passed
+    board.owns("python-1", (A0, B0), 7.0)
+    board.owns("python-2", (A1, B1), 7.0)
+    assert not check_prediction(board.view(8.0), profile.loads, profile.spread).passed
+    assert not check_prediction(Board(QUEUES).view(0.0), profile.loads, profile.spread).passed
+
+
+def test_an_even_load_has_no_better_allocation():
+    assert check_better(profile_of(SKEWED).spread, members=2, better="WEIGHTED").passed
+    even = profile_of(dict.fromkeys(QUEUES, 10)).spread
+    assert not check_better(even, members=2, better="WEIGHTED").passed
+    assert not check_better(even, members=9, better="WEIGHTED").passed

@@ -7,7 +7,16 @@ import io
 import pytest
 from rich.console import Console
 
-from cli.demo_board import A0, B0, B1, board_of_two, kill_of_python_2, summary_of
+from cli.demo_board import (
+    A0,
+    B0,
+    B1,
+    SKEWED,
+    board_of_two,
+    kill_of_python_2,
+    profile_of,
+    summary_of,
+)
 from gimbalmq.cli.demo.board import Offsets
 from gimbalmq.cli.demo.changes import Move
 from gimbalmq.cli.demo.checks import Check
@@ -20,8 +29,10 @@ from gimbalmq.cli.demo.tables import (
     changes_table,
     count_table,
     figures_table,
+    load_table,
     moves_text,
     ownership_table,
+    spread_table,
 )
 
 
@@ -79,12 +90,33 @@ def test_moves_are_grouped_by_the_new_owner():
     assert moves_text([], ASCII) == "none"
 
 
-def test_sparks_count_stands_beside_what_was_sent():
+def test_what_the_files_hold_stands_beside_what_was_sent():
     board = board_of_two()
     board.sent("one", A0)
     shown = text_of(count_table(board.view(7.0), {A0.path: 1}))
     assert cells(shown, "sent") == ["sent", "1", "0", "0", "0", "1"]
-    assert cells(shown, "Spark") == ["Spark", "1", "0", "0", "0", "1"]
+    assert cells(shown, "files") == ["files", "1", "0", "0", "0", "1"]
+
+
+def test_the_load_is_shown_by_queue_with_its_owner():
+    loads = {queue.path: load for queue, load in SKEWED.items()}
+    shown = text_of(load_table(board_of_two().view(7.0), loads, ASCII))
+    assert cells(shown, "a0") == ["a0", "python-1", "1", "1%"]
+    assert cells(shown, "b0") == ["b0", "python-2", "40", "55%", "#" * 16]
+
+
+def test_strategies_are_compared_for_every_size_but_one():
+    shown = text_of(spread_table(profile_of(SKEWED).spread, now="AVG"))
+    assert cells(shown, "busiest")[-4:] == ["of", "2", "of", "3"]
+    assert cells(shown, "AVG") == ["AVG", "(now)", "1.92", "1.64"]
+    assert cells(shown, "WEIGHTED")[1] == "1.10"
+
+
+def test_the_table_shows_how_far_sparks_stream_is():
+    board = board_of_two()
+    board.streamed({A0: 3, B1: 4})
+    shown = text_of(ownership_table(board.view(7.0), UNICODE))
+    assert cells(shown, "Spark") == ["Spark", "stream", "3", "0", "0", "4", "7"]
 
 
 def test_the_figures_name_the_kill_and_the_failed_checks():
@@ -93,8 +125,10 @@ def test_the_figures_name_the_kill_and_the_failed_checks():
     assert "1 of 2 passed" in shown
     assert "2, of which 1 were stored" in shown
     assert "left out" in shown
-    counted = SparkSummary("4.3.0", 12, {}, 1.5)
-    assert "12 rows counted by Spark 4.3.0" in text_of(figures_table(summary_of(spark=counted)))
+    streamed = SparkSummary("4.3.0", 12, seconds=1.5)
+    assert "12 rows streamed into files by Spark 4.3.0" in text_of(
+        figures_table(summary_of(spark=streamed))
+    )
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])

@@ -76,6 +76,8 @@ class View(msgspec.Struct, frozen=True):
     offsets: Mapping[MessageQueue, Offsets]
     outcomes: tuple[Outcome, ...]
     traffic: Traffic
+    #: The next offset that Spark's stream reads of each queue; empty before its first batch.
+    streamed: Mapping[MessageQueue, int] = {}
 
 
 class _Member(msgspec.Struct):
@@ -101,6 +103,7 @@ class Board:
         self._missing: set[str] = set()
         self._received: Counter[str] = Counter()
         self._offsets: dict[MessageQueue, Offsets] = {}
+        self._streamed: dict[MessageQueue, int] = {}
         self._outcomes: list[Outcome] = []
         self._change: Change | None = None
 
@@ -131,6 +134,11 @@ class Board:
         """What the brokers say about the group's progress."""
         with self._lock:
             self._offsets = dict(offsets)
+
+    def streamed(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """How far Spark's stream is."""
+        with self._lock:
+            self._streamed = dict(offsets)
 
     # ---- members -----------------------------------------------------------------------------
 
@@ -240,4 +248,5 @@ class Board:
                     deliveries=self._received.total(),
                     lost=len(self._missing),
                 ),
+                streamed=dict(self._streamed),
             )

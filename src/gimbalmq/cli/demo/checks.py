@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from gimbalmq.cli.demo.board import STRATEGY, View
 from gimbalmq.cli.demo.changes import owners
+from gimbalmq.cli.demo.reports import Predicted
 from gimbalmq.model.queue import MessageQueue
 
 __all__ = [
     "Check",
     "check_all_consumed",
+    "check_archive",
+    "check_better",
     "check_members_listed",
     "check_offsets",
     "check_one_owner",
+    "check_prediction",
+    "check_profile",
     "check_settled",
     "check_shares",
-    "check_spark",
 ]
+
+#: Both sides of a prediction are rounded to three digits.
+_EXACT: Final = 0.0015
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -117,10 +125,78 @@ def check_offsets(view: View) -> Check:
     return Check("offsets stored", True, "lag 0 in every queue, as the brokers have it")
 
 
-def check_spark(
-    rows: Mapping[str, int], sent: Mapping[MessageQueue, int], unanswered: int
+def check_archive(
+    rows: Mapping[str, int],
+    different: Mapping[str, int],
+    sent: Mapping[MessageQueue, int],
+    unanswered: int,
 ) -> Check:
-    """Spark's rows per queue (by its path) are what was acknowledged there.
+    """The files of Spark's stream hold every acknowledged message, and each only once.
+
+    Rows, and different messages, by path of the queue.
+    """
+    name = "Spark has each message once"
+    twice = [
+        f"{path}: {rows[path]:,} rows of {different.get(path, 0):,} messages"
+        for path in sorted(rows)
+        if rows[path] != different.get(path, 0)
+    ]
+    wrong = _miscounted(rows, sent, unanswered) + twice
+    if wrong:
+        return Check(name, False, "; ".join(wrong))
+    return Check(name, True, f"{sum(rows.values()):,} rows in the files, each queue as sent")
+
+
+def check_profile(
+    loads: Mapping[str, int], sent: Mapping[MessageQueue, int], unanswered: int
+) -> Check:
+    """The load profile, a second read of the topic, has the counts of the producer."""
+    wrong = _miscounted(loads, sent, unanswered)
+    if wrong:
+        return Check("the profile is true", False, "; ".join(wrong))
+    busiest = max(loads, key=lambda path: (loads[path], path))
+    share = loads[busiest] / sum(loads.values())
+    return Check("the profile is true", True, f"{busiest} alone carries {share:.0%} of the load")
+
+
+def check_prediction(view: View, loads: Mapping[str, int], spread: Iterable[Predicted]) -> Check:
+    """What the profile predicts for the group's own strategy is what the members carry."""
+    from gimbalmq.spark.pipelines.spread import skew
+
+    name = "the prediction holds"
+    members = [member for member in view.members if member.fate == "member"]
+    carried = [sum(loads.get(q.path, 0) for q in member.queues) for member in members]
+    predicted = _busiest(spread, STRATEGY, len(members))
+    if not members or predicted is None:
+        return Check(name, False, f"{STRATEGY} with {len(members)} members is not predicted")
+    figures = (
+        f"{STRATEGY} with {len(members)} members: the busiest carries {skew(carried):.2f} "
+        f"averages, {predicted:.2f} were predicted"
+    )
+    return Check(name, abs(skew(carried) - predicted) < _EXACT, figures)
+
+
+def check_better(spread: Sequence[Predicted], *, members: int, better: str) -> Check:
+    """`better` would share the measured load more evenly than the group's own strategy."""
+    now, then = _busiest(spread, STRATEGY, members), _busiest(spread, better, members)
+    name = "a better allocation exists"
+    if now is None or then is None:
+        return Check(name, False, f"{STRATEGY} or {better} with {members} members is not predicted")
+    figures = f"with {members} members the busiest carries {now:.2f} averages under {STRATEGY}"
+    return Check(name, then < now, f"{figures}, {then:.2f} under {better}")
+
+
+def _busiest(spread: Iterable[Predicted], strategy: str, members: int) -> float | None:
+    for row in spread:
+        if (row.strategy, row.members) == (strategy, members):
+            return row.busiest
+    return None
+
+
+def _miscounted(
+    rows: Mapping[str, int], sent: Mapping[MessageQueue, int], unanswered: int
+) -> list[str]:
+    """Queues, by path, whose rows are not what was acknowledged there.
 
     Sends that nobody answered may have been stored: that many rows more are right, too.
     """
@@ -133,8 +209,4 @@ def check_spark(
     total, acknowledged = sum(rows.values()), sum(expected.values())
     if total - acknowledged > unanswered:
         wrong.append(f"{total:,} rows in all, {acknowledged:,} acknowledged")
-    if wrong:
-        return Check("Spark counts the same", False, "; ".join(wrong))
-    return Check(
-        "Spark counts the same", True, f"{total:,} rows in {len(rows)} queues, each as sent"
-    )
+    return wrong

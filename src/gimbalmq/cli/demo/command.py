@@ -11,6 +11,7 @@ from types import FrameType
 import click
 
 from gimbalmq.cli.demo.screen import Screen
+from gimbalmq.cli.demo.spark_stream import spark_missing
 from gimbalmq.cli.demo.stage import BROKERS, QUEUES_PER_BROKER, TOPIC, Plan, Stage
 from gimbalmq.cli.demo.story import STEPS, Story
 from gimbalmq.cli.demo.summary import Summary
@@ -38,7 +39,7 @@ _FINDING = 1
 @click.option("--version", help="Version of the engine. [default: the newest that is supported]")
 @click.option("--keep", is_flag=True, help="Leave it running at the end, until Ctrl-C.")
 @click.option("--no-java", is_flag=True, help="Leave out the Java member.")
-@click.option("--no-spark", is_flag=True, help="Leave out the count with Spark.")
+@click.option("--no-spark", is_flag=True, help="Leave out Spark: the stream and the load profile.")
 @json_option
 def demo(
     engine: str,
@@ -50,6 +51,9 @@ def demo(
     as_json: bool,
 ) -> int:
     """See a group of Python and Java members share queues, lose a member, and lose no message.
+
+    Spark streams the same topic into files meanwhile, and measures the load: how uneven it is, and
+    what a better allocation would give.
 
     Takes about a minute on a small machine. The Java member joins where Java 17 or newer is found;
     its RocketMQ client is downloaded once. Everything that is started runs on this machine and
@@ -66,7 +70,7 @@ def demo(
         version=version or chosen.versions()[0],
         java_version=version if version in VERSIONS else VERSIONS[0],
         no_java="left out (--no-java)" if no_java else _java_missing(),
-        spark=not no_spark,
+        no_spark="left out (--no-spark)" if no_spark else spark_missing() or _java_missing(),
     )
     screen = Screen(STEPS, aside=as_json)
     with _interrupted_once(), contextlib.ExitStack() as things:
@@ -109,11 +113,14 @@ def _close(summary: Summary, screen: Screen, *, as_json: bool) -> None:
 def _keep(story: Story, screen: Screen, summary: Summary) -> None:
     screen.say("")
     screen.say("It goes on until Ctrl-C. In another terminal:", style="bold")
-    screen.say(f"export NAMESRV_ADDR={summary.nameserver}")
-    screen.say(
-        f'python -c \'from gimbalmq import PushConsumer; c = PushConsumer("my-group"); '
-        f'c.subscribe("{TOPIC}", listener=lambda message: print(message.keys)); c.run()\''
-    )
+    for line in (
+        f"export NAMESRV_ADDR={summary.nameserver}",
+        f"gimbalmq group show {summary.group} --live",
+        f"gimbalmq group doctor {summary.group}",
+        f"gimbalmq message tail {summary.topic}",
+        f"gimbalmq pipeline run load-profile --option topic={summary.topic}",
+    ):
+        screen.say(line)
     with contextlib.suppress(KeyboardInterrupt):
         story.keep()
 

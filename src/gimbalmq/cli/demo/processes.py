@@ -79,6 +79,15 @@ class ReportingProcess:
         self._started().kill()
         self._finish()
 
+    def say(self, line: bytes) -> None:
+        """Write a line to its standard input; when it is gone, `check` and `wait` tell why."""
+        pipe = self._started().stdin
+        assert pipe is not None
+        if not pipe.closed:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.write(line)
+                pipe.flush()
+
     def finish(self, timeout_s: float) -> int:
         """Close its input, and wait for its end; its whole group is killed after `timeout_s`."""
         process = self._started()

@@ -12,16 +12,20 @@ import msgspec
 from gimbalmq.model.queue import MessageQueue
 
 __all__ = [
+    "FINISH",
     "LINE_BYTES_MAX",
-    "Counted",
+    "Archived",
     "Failed",
     "Joining",
     "Leaving",
     "Owned",
+    "Predicted",
+    "Profiled",
     "Rebalanced",
     "Received",
     "Report",
     "SessionReady",
+    "Streamed",
     "decode",
     "encode",
 ]
@@ -29,6 +33,8 @@ __all__ = [
 #: The kernel writes up to so many bytes to a pipe whole or not at all (PIPE_BUF on Linux), so a
 #: member that is killed leaves no half line behind.
 LINE_BYTES_MAX: Final = 4096
+#: The line that tells Spark's process to come to its end.
+FINISH: Final = b"finish\n"
 
 
 class Joining(msgspec.Struct, frozen=True, tag="joining", tag_field="event"):
@@ -79,14 +85,51 @@ class SessionReady(msgspec.Struct, frozen=True, tag="session", tag_field="event"
     spark_version: str
 
 
-class Counted(msgspec.Struct, frozen=True, tag="counted", tag_field="event"):
-    """How many rows Spark read of each queue, by its path."""
+class Streamed(msgspec.Struct, frozen=True, tag="streamed", tag_field="event"):
+    """The next offset that Spark's stream will read of each queue, by its path."""
+
+    at: float
+    offsets: dict[str, int]
+
+
+class Archived(msgspec.Struct, frozen=True, tag="archived", tag_field="event"):
+    """What the files of the stream hold of each queue: rows, and different messages."""
 
     at: float
     rows: dict[str, int]
+    different: dict[str, int]
 
 
-Report = Joining | Owned | Received | Rebalanced | Leaving | Failed | SessionReady | Counted
+class Predicted(msgspec.Struct, frozen=True):
+    """What the busiest member of a group would carry under a strategy, in averages."""
+
+    strategy: str
+    members: int
+    busiest: float
+    fairness: float
+
+
+class Profiled(msgspec.Struct, frozen=True, tag="profiled", tag_field="event"):
+    """The load of each queue, by its path, and what each strategy would make of it."""
+
+    at: float
+    loads: dict[str, int]
+    skew: float
+    spread: tuple[Predicted, ...]
+
+
+Report = (
+    Joining
+    | Owned
+    | Received
+    | Rebalanced
+    | Leaving
+    | Failed
+    | SessionReady
+    | Streamed
+    | Archived
+    | Profiled
+)
 
 _decoder: Final = msgspec.json.Decoder(Report)
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
@@ -30,7 +31,7 @@ _PLAIN_COLUMNS = 110
 #: From here on there is room for everything.
 _WIDE_COLUMNS = 100
 #: Of the live tables beside members and changes, and of a change.
-_ROWS_OF_THE_REST = 11
+_ROWS_OF_THE_REST = 12
 _ROWS_PER_CHANGE = 2
 
 
@@ -78,6 +79,10 @@ class Screen:
     def show(self, renderable: RenderableType) -> None:
         """A table."""
         self.console.print(self._indented(renderable))
+
+    def show_beside(self, *tables: RenderableType) -> None:
+        """Tables side by side where there is room, else one below the other."""
+        self.show(Columns(tables, padding=(1, 4)))
 
     def board(self, view: View) -> None:
         """All there is on the board."""

@@ -13,6 +13,7 @@ import msgspec
 
 from gimbalmq.cli.demo.board import Board
 from gimbalmq.cli.demo.members import JavaMember, PythonMember
+from gimbalmq.cli.demo.spark_stream import SparkStream
 from gimbalmq.cli.demo.traffic import OrderStream, Progress
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.testing.engines import Cluster, ClusterOptions, Engine
@@ -26,8 +27,8 @@ QUEUES_PER_BROKER: Final = 4
 PYTHON_MEMBERS: Final = ("python-1", "python-2", "python-3")
 JAVA_MEMBER: Final = "java-1"
 
-_RATE_PER_S: Final = 200.0
-#: The producer's end should the demo hang: 150 s at its rate.
+_RATE_PER_S: Final = 150.0
+#: The producer's end should the demo hang: 200 s at its rate.
 _MESSAGES_MAX: Final = 30_000
 _POLL_S: Final = 0.05
 
@@ -41,7 +42,8 @@ class Plan(msgspec.Struct, frozen=True):
     java_version: str
     #: Why there is no Java member; None when there is one.
     no_java: str | None = None
-    spark: bool = True
+    #: Why there is no Spark; None when there is.
+    no_spark: str | None = None
 
 
 class Stage:
@@ -49,8 +51,6 @@ class Stage:
 
     def __init__(self, cluster: Cluster, plan: Plan, logs: Path) -> None:
         self.cluster = cluster
-        #: Where child processes write their errors.
-        self.logs = logs
         self.queues = tuple(
             MessageQueue(TOPIC, broker.name, number)
             for broker in cluster.brokers
@@ -77,6 +77,11 @@ class Stage:
                 board=self.board,
             )
             if plan.no_java is None
+            else None
+        )
+        self.spark = (
+            SparkStream(nameserver=cluster.nameserver, topic=TOPIC, logs=logs, board=self.board)
+            if plan.no_spark is None
             else None
         )
         self.python = {
@@ -106,6 +111,8 @@ class Stage:
             things.callback(stage.progress.stop)
             if stage.java is not None:
                 things.callback(stage.java.stop)
+            if stage.spark is not None:
+                things.callback(stage.spark.stop)
             for member in stage.python.values():
                 things.callback(member.stop)
             things.callback(stage.orders.stop)
@@ -122,7 +129,10 @@ class Stage:
         return True
 
     def check(self) -> None:
-        """Raise what went wrong in the background, if anything did."""
+        """Raise what went wrong in the background, if anything did.
+
+        Spark is left out: the group goes on without it, and a check tells.
+        """
         self.cluster.check()
         self.orders.check()
         self.progress.check()

@@ -9,16 +9,19 @@ from gimbalmq.cli.demo.board import STRATEGY, View
 from gimbalmq.cli.demo.checks import (
     Check,
     check_all_consumed,
+    check_archive,
+    check_better,
     check_members_listed,
     check_offsets,
     check_one_owner,
+    check_prediction,
+    check_profile,
     check_settled,
     check_shares,
-    check_spark,
 )
 from gimbalmq.cli.demo.members import JavaMember, PythonMember
 from gimbalmq.cli.demo.screen import Screen
-from gimbalmq.cli.demo.spark_count import SparkCounter, spark_missing
+from gimbalmq.cli.demo.spark_stream import SparkResult
 from gimbalmq.cli.demo.stage import (
     BROKERS,
     GROUP,
@@ -35,12 +38,12 @@ from gimbalmq.cli.demo.summary import (
     summarise_members,
     summarise_traffic,
 )
-from gimbalmq.cli.demo.tables import count_table
+from gimbalmq.cli.demo.tables import count_table, load_table, spread_table
 from gimbalmq.errors import EngineError
 
 __all__ = ["STEPS", "Story"]
 
-STEPS: Final = 8
+STEPS: Final = 10
 
 _KILLED: Final = "python-2"
 _LEAVING: Final = "python-3"
@@ -50,6 +53,9 @@ _SETTLE_LIMIT_S: Final = 45.0
 _DELIVER_LIMIT_S: Final = 5.0
 _CONSUME_LIMIT_S: Final = 60.0
 _COMMIT_LIMIT_S: Final = 15.0
+_SPARK_LIMIT_S: Final = 120.0
+#: The strategy that takes loads into account.
+_BETTER: Final = "WEIGHTED"
 #: How long a state stays for people to see it.
 _PAUSE_S: Final = 1.0
 
@@ -69,14 +75,16 @@ class Story:
         with self._screen.watching(self._board):
             self._start_traffic()
             self._let_join()
+            self._follow()
             self._kill()
             self._leave()
             self._drain()
         view = self._now()
         self._screen.board(view)
         checks = self._check(view)
-        spark, counted = self._count(view)
-        return self._summarise(view, (*checks, *counted), spark)
+        result, spark, ended = self._end_stream(view)
+        checks += [*ended, *self._profile(view, result)]
+        return self._summarise(view, tuple(checks), spark)
 
     def keep(self) -> None:
         """Go on until interrupted, with the members that are left and a slow producer."""
@@ -89,12 +97,14 @@ class Story:
     def _start_traffic(self) -> None:
         stage = self._stage
         self._screen.step(
-            f"A producer sends {stage.orders.rate_per_s:g} orders a second, round robin over "
-            f"{len(stage.queues)} queues"
+            f"A producer sends {stage.orders.rate_per_s:g} orders a second over "
+            f"{len(stage.queues)} queues, by customer: a few customers order most"
         )
+        # Their JVMs take seconds; they are used for what comes first.
         if stage.java is not None:
-            # Its JVM takes seconds; they are used for what comes first.
             stage.java.prepare()
+        if stage.spark is not None:
+            stage.spark.start()
         stage.progress.start()
         stage.orders.start()
 
@@ -110,6 +120,23 @@ class Story:
         for member in members if java is None else [*members, java]:
             member.start()
             self._settle(member.name)
+
+    def _follow(self) -> None:
+        """Wait for the stream's first batch: it reads the topic while members come and go."""
+        spark = self._stage.spark
+        self._screen.step('Spark streams the topic into files: readStream.format("rocketmq")')
+        if spark is None:
+            self._screen.say(f"no Spark: {self._plan.no_spark}", style="yellow")
+            return
+
+        def under_way() -> bool:
+            # The first batch reads nothing: it writes down where the stream starts.
+            return any(self._now().streamed.values()) or not spark.running
+
+        self._stage.wait_until(under_way, _SPARK_LIMIT_S)
+        read = sum(self._now().streamed.values())
+        if read:
+            self._screen.say(f"Spark {spark.version} has read {read:,} messages, and goes on")
 
     def _kill(self) -> None:
         self._screen.step(f"{_KILLED} is killed with kill -9: no good-bye, no commit")
@@ -172,36 +199,57 @@ class Story:
     def _now(self) -> View:
         return self._board.view(time.monotonic())
 
-    def _count(self, view: View) -> tuple[SparkSummary, list[Check]]:
-        screen = self._screen
-        screen.step('Spark counts the topic with spark.read.format("rocketmq")')
-        reason = "left out (--no-spark)" if not self._plan.spark else spark_missing()
-        if reason is not None:
-            screen.say(reason, style="yellow")
-            return SparkSummary(skipped=reason), []
-        counter = SparkCounter(
-            nameserver=self._stage.cluster.nameserver,
-            topic=TOPIC,
-            logs=self._stage.logs,
-            on_session=lambda version: screen.say(f"Spark {version} runs, reading the topic"),
-        )
+    def _end_stream(self, view: View) -> tuple[SparkResult | None, SparkSummary, list[Check]]:
+        """Let Spark's stream come to its end, and see whether its files hold what was sent."""
+        screen, spark = self._screen, self._stage.spark
+        screen.step("Spark's stream ends: do its files hold every message once?")
+        if spark is None:
+            reason = self._plan.no_spark
+            screen.say(f"no Spark: {reason}", style="yellow")
+            return None, SparkSummary(skipped=reason), []
         try:
-            with screen.waiting("starting Spark, about ten seconds"):
-                counter.start()
-                count = counter.wait()
+            with screen.waiting("reading the files again, profiling the load"):
+                result = spark.finish()
         except EngineError as error:
-            check = Check("Spark counts the same", False, str(error))
+            check = Check("Spark takes part", False, str(error))
             screen.verdict(check)
-            return SparkSummary(), [check]
-        finally:
-            counter.stop()
-        screen.show(count_table(view, count.rows))
-        check = check_spark(count.rows, view.sent, view.traffic.unanswered)
+            return None, SparkSummary(), [check]
+        archived, profiled = result.archived, result.profiled
+        screen.show(count_table(view, archived.rows))
+        check = check_archive(archived.rows, archived.different, view.sent, view.traffic.unanswered)
         screen.verdict(check)
         summary = SparkSummary(
-            count.version, sum(count.rows.values()), count.rows, round(count.seconds, 3)
+            version=result.version,
+            rows=sum(archived.rows.values()),
+            by_queue=archived.rows,
+            loads=profiled.loads,
+            skew=profiled.skew,
+            spread=profiled.spread,
+            seconds=round(result.seconds, 3),
         )
-        return summary, [check]
+        return result, summary, [check]
+
+    def _profile(self, view: View, result: SparkResult | None) -> list[Check]:
+        """Show the load that Spark measured, and what each strategy would make of it."""
+        screen = self._screen
+        screen.step("The load profile: how uneven is it, and what would a better allocation give?")
+        if result is None:
+            screen.say("left out: it is measured with Spark", style="yellow")
+            return []
+        profiled = result.profiled
+        screen.show_beside(
+            load_table(view, profiled.loads, screen.marks),
+            spread_table(profiled.spread, now=STRATEGY),
+        )
+        left = sum(member.fate == "member" for member in view.members)
+        checks = [
+            check_profile(profiled.loads, view.sent, view.traffic.unanswered),
+            check_prediction(view, profiled.loads, profiled.spread),
+            check_better(profiled.spread, members=max(left, 2), better=_BETTER),
+        ]
+        for check in checks:
+            screen.verdict(check)
+        return checks
 
     def _summarise(self, view: View, checks: tuple[Check, ...], spark: SparkSummary) -> Summary:
         return Summary(

@@ -9,6 +9,7 @@ import msgspec
 from gimbalmq.cli.demo.board import Fate, Traffic, View
 from gimbalmq.cli.demo.changes import Kind, Outcome
 from gimbalmq.cli.demo.checks import Check
+from gimbalmq.cli.demo.reports import Predicted
 from gimbalmq.model.queue import sorted_queues
 
 __all__ = [
@@ -47,11 +48,18 @@ class ChangeSummary(msgspec.Struct, frozen=True):
 
 
 class SparkSummary(msgspec.Struct, frozen=True):
-    """What Spark counted, or why it did not."""
+    """What Spark's stream put into files, and its load profile; or why there is none.
+
+    `loads` are messages by queue, `skew` is the busiest queue in averages, and `spread` says how
+    much the busiest member of a group would carry, in averages, under each strategy.
+    """
 
     version: str | None = None
     rows: int | None = None
-    by_queue: dict[str, int] = msgspec.field(default_factory=dict)
+    by_queue: dict[str, int] = {}
+    loads: dict[str, int] = {}
+    skew: float | None = None
+    spread: tuple[Predicted, ...] = ()
     seconds: float | None = None
     skipped: str | None = None
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from gimbalmq.cli.demo.board import MemberView, View
 from gimbalmq.cli.demo.changes import Kind, Move, Outcome, owners
+from gimbalmq.cli.demo.reports import Predicted
 from gimbalmq.cli.demo.summary import SparkSummary, Summary
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 
@@ -25,10 +26,12 @@ __all__ = [
     "changes_table",
     "count_table",
     "figures_table",
+    "load_table",
     "moves_text",
     "ownership_table",
     "queue_label",
     "queues_text",
+    "spread_table",
 ]
 
 
@@ -40,10 +43,13 @@ class Marks(NamedTuple):
     arrow: str
     passed: str
     failed: str
+    bar: str
 
 
-UNICODE: Final = Marks("●", "·", "→", "✓", "✗")
-ASCII: Final = Marks("#", ".", "->", "ok", "NO")
+UNICODE: Final = Marks("●", "·", "→", "✓", "✗", "█")
+ASCII: Final = Marks("#", ".", "->", "ok", "NO", "#")
+
+_BAR_WIDTH: Final = 16
 
 #: One per member, in the order in which they joined.
 _COLOURS: Final = ("cyan", "magenta", "yellow", "green", "blue", "red")
@@ -76,6 +82,10 @@ def ownership_table(view: View, marks: Marks) -> Table:
     table.add_row("sent", "", *(f"{count:,}" for count in sent), f"{view.traffic.sent:,}")
     lags = [view.offsets[queue].lag if queue in view.offsets else 0 for queue in view.queues]
     table.add_row("lag", "", *(f"{lag:,}" for lag in lags), f"{sum(lags):,}", style="dim")
+    if view.streamed:
+        read = [view.streamed.get(queue, 0) for queue in view.queues]
+        cells = (f"{offset:,}" for offset in read)
+        table.add_row("Spark", "stream", *cells, f"{sum(read):,}", style="blue")
     return table
 
 
@@ -178,17 +188,66 @@ def change_lines(outcome: Outcome, marks: Marks) -> tuple[str, ...]:
 
 
 def count_table(view: View, rows: Mapping[str, int]) -> Table:
-    """What Spark counted beside what was sent."""
+    """What Spark's files hold beside what was sent."""
     table = _table(padding=0)
     table.add_column("", no_wrap=True, min_width=7)
     for queue in view.queues:
         table.add_column(queue_label(queue), justify="right", no_wrap=True, min_width=4)
     table.add_column("total", justify="right", no_wrap=True, min_width=8)
     counted = {queue: rows.get(queue.path, 0) for queue in view.queues}
-    for name, counts in (("sent", view.sent), ("Spark", counted)):
+    for name, counts in (("sent", view.sent), ("files", counted)):
         cells = (f"{counts.get(queue, 0):,}" for queue in view.queues)
         table.add_row(name, *cells, f"{sum(counts.values()):,}")
     return table
+
+
+def load_table(view: View, loads: Mapping[str, int], marks: Marks) -> Table:
+    """The load of each queue, whose it is now, and its share of the whole."""
+    table = _table()
+    table.add_column("queue", no_wrap=True)
+    table.add_column("owner", no_wrap=True)
+    table.add_column("messages", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True, min_width=_BAR_WIDTH)
+    held = owners({member.name: member.queues for member in view.members}, view.queues)
+    total, most = sum(loads.values()), max(loads.values(), default=0)
+    colours = dict(zip((one.name for one in view.members), _cycle(len(view.members)), strict=True))
+    for queue in view.queues:
+        load, owner = loads.get(queue.path, 0), ", ".join(held[queue])
+        table.add_row(
+            queue_label(queue),
+            Text(owner, colours.get(owner, "")),
+            f"{load:,}",
+            f"{load / total:.0%}" if total else "",
+            Text(marks.bar * round(_BAR_WIDTH * load / most) if most else "", "yellow"),
+        )
+    return table
+
+
+def spread_table(spread: Iterable[Predicted], *, now: str) -> Table:
+    """The load of the busiest member under each strategy, for groups of several sizes.
+
+    The strategy in use is `now`; the best of each size is green. A group of one is left out.
+    """
+    by_size: dict[int, dict[str, float]] = {}
+    for row in spread:
+        if row.members != 1:
+            by_size.setdefault(row.members, {})[row.strategy] = row.busiest
+    table = _table()
+    table.add_column("busiest member, in averages", no_wrap=True)
+    for size in by_size:
+        table.add_column(f"of {size}", justify="right", no_wrap=True)
+    for strategy in dict.fromkeys(name for size in by_size.values() for name in size):
+        cells = (_busiest_cell(size.get(strategy), min(size.values())) for size in by_size.values())
+        label = f"{strategy} (now)" if strategy == now else strategy
+        table.add_row(Text(label, "bold" if strategy == now else ""), *cells)
+    return table
+
+
+def _busiest_cell(value: float | None, best: float) -> Text:
+    if value is None:
+        return Text("")
+    return Text(f"{value:.2f}", "bold green" if value == best else "")
 
 
 def figures_table(summary: Summary) -> Table:
@@ -226,7 +285,10 @@ def _spark_figures(spark: SparkSummary) -> str:
         return spark.skipped
     if spark.rows is None:
         return "failed"
-    return f"{spark.rows:,} rows counted by Spark {spark.version} in {_seconds(spark.seconds)}"
+    return (
+        f"{spark.rows:,} rows streamed into files by Spark {spark.version}, read again and "
+        f"profiled in {_seconds(spark.seconds)}"
+    )
 
 
 def _seconds(value: float | None) -> str:

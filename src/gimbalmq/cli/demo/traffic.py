@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -27,8 +28,17 @@ _LIST_LIMIT_S: Final = 5.0
 _FAILURES_MAX: Final = 5
 
 
+#: The second customer orders half as often as the first, the third a third, and so on.
+_CUSTOMERS: Final = tuple(f"customer-{number}" for number in range(1, 25))
+_SHARES: Final = tuple(1 / place for place in range(1, len(_CUSTOMERS) + 1))
+_SEED: Final = 7
+
+
 class OrderStream:
-    """Sends orders at a steady rate, each with a key of its own, until stopped or `count_max`."""
+    """Sends orders at a steady rate, each with a key of its own, until stopped or `count_max`.
+
+    All orders of a customer go to one queue, and a few customers make most of them.
+    """
 
     def __init__(
         self,
@@ -45,6 +55,8 @@ class OrderStream:
         self.rate_per_s = rate_per_s
         self._count_max = count_max
         self._numbers = 0
+        # The same orders in every demo.
+        self._chance = random.Random(_SEED)  # noqa: S311 - no secret
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: GimbalError | None = None
@@ -99,10 +111,16 @@ class OrderStream:
 
     def _send(self, producer: Producer, number: int) -> None:
         key = f"order-{number:06}"
-        order = {"order": number, "customer": number % 97, "cents": 100 + number * 37 % 9900}
-        body = msgspec.json.encode(order)
-        tags = "refunded" if number % 10 == 0 else "paid"
-        result = producer.send(Message(self._topic, body, keys=[key], tags=tags))
+        (customer,) = self._chance.choices(_CUSTOMERS, _SHARES)
+        order = {"order": number, "customer": customer, "cents": 100 + number * 37 % 9900}
+        message = Message(
+            self._topic,
+            msgspec.json.encode(order),
+            keys=[key],
+            tags="refunded" if number % 10 == 0 else "paid",
+            sharding_key=customer,
+        )
+        result = producer.send(message)
         self._board.sent(key, result.queue)
 
 
