@@ -58,7 +58,7 @@ check: $(VENV)/.ready ## format, lint, types, layers, spelling, locks, links, co
 bench: $(VENV)/.ready ## every benchmark, as tables (BENCH_ARGS="--save allocation")
 	@$(BIN)/python tools/bench.py $(BENCH_ARGS)
 
-soak: $(VENV)/.ready ## long campaigns; the result goes to docs/results/soak.json
+soak: $(VENV)/.ready ## long campaigns; the result goes to docs/results/soak.json (ARGS="--only NAME")
 	@$(BIN)/python tools/soak.py $(ARGS)
 
 docs: .venv-docs/.ready ## the documentation as HTML in build/docs, warnings are errors

@@ -23,6 +23,7 @@ CHECKS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("locks fit pyproject.toml", ("python", "tools/locks.py", "--check")),
     ("links lead somewhere", ("python", "tools/links.py")),
     ("conformance is up to date", ("python", "tools/conformance.py", "--check")),
+    ("figures are those of the results", ("python", "tools/figures.py", "--check")),
     ("format", ("ruff", "format", "--quiet", "--check", *_CODE)),
     ("lint", ("ruff", "check", "--quiet", *_CODE)),
     ("spelling", ("codespell", *_CODE, "README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
