@@ -15,8 +15,9 @@ How a block is treated is decided by its language and by a comment on the line a
 
 The address 127.0.0.1:9876, and programs that name no cluster, mean the embedded one, started once
 for all pages, with the topic orders; commands that look at a group find two members of billing there,
-till-1 and till-2. Blocks that start the real RocketMQ say so themselves. `make` commands are only
-resolved, because they are what runs the tests.
+till-1 and till-2. Blocks that start the real RocketMQ say so themselves. Those that use Spark run one
+after the other in one process and one folder (`docs_spark`). `make` commands are only resolved,
+because they are what runs the tests.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from pathlib import Path
 
 import pytest
 
+from docs_spark import SparkPrograms
 from gimbalmq import Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 
@@ -69,12 +71,17 @@ class Block:
         return self.is_run and bool(re.search(r"gimbalmq group (show|explain|doctor)", self.text))
 
     @property
+    def needs_spark(self):
+        return self.is_run and bool(
+            re.search(r"local_session|SparkSession|pipeline run", self.text)
+        )
+
+    @property
     def marks(self):
         if not self.is_run or "make " in self.text:
             return []
         real = re.search(r"--(rocketmq-)?engine[ =]apache|ApacheRocketMQ|JavaPeer", self.text)
-        spark = re.search(r"local_session|SparkSession|pipeline run", self.text)
-        return [pytest.mark.apache] * bool(real) + [pytest.mark.spark] * bool(spark)
+        return [pytest.mark.apache] * bool(real) + [pytest.mark.spark] * self.needs_spark
 
 
 def blocks(text, name):
@@ -231,6 +238,32 @@ def members(examples_cluster):
         yield
 
 
+@pytest.fixture(scope="session")
+def spark_programs(examples_cluster, tmp_path_factory):
+    """Runs what needs Spark; nothing is started before the first program."""
+    folder = tmp_path_factory.mktemp("spark")
+    programs = SparkPrograms(folder, environment(examples_cluster.nameserver))
+    yield programs
+    programs.stop()
+
+
+def run_on_spark(block, programs):
+    """Run a block that uses Spark, and hold what it prints against what the page shows."""
+    if block.language == "python":
+        text = programs.run({"program": block.text}, timeout_s=TIMEOUT_S)
+        assert block.output in {None, text}, text
+        return
+    for line, shown in commands(block):
+        text = programs.run({"command": shlex.split(line)}, timeout_s=TIMEOUT_S)
+        compare(text, shown)
+
+
+def compare(text, shown):
+    """Hold what a command printed against what the page shows of it, if it does."""
+    expected = ".*".join(re.escape(part) for part in "\n".join(shown).strip().split("..."))
+    assert not shown or re.fullmatch(expected, text.strip(), re.DOTALL), text
+
+
 def run_block(block, folder, variables):
     """Run a block in a folder, and hold what it prints against what the page shows."""
     stop_after = ""
@@ -238,9 +271,7 @@ def run_block(block, folder, variables):
         stop_after = block.comment.removeprefix("stopped after:").strip()
     if block.language == "console":
         for line, shown in commands(block):
-            text = run_line(line, folder, variables, stop_after)
-            expected = ".*".join(re.escape(part) for part in "\n".join(shown).strip().split("..."))
-            assert not shown or re.fullmatch(expected, text.strip(), re.DOTALL), text
+            compare(run_line(line, folder, variables, stop_after), shown)
         return
     if block.language == "sh":
         for line in block.text.replace("\\\n", "").splitlines():
@@ -264,6 +295,9 @@ def test_what_the_documents_show_works(block, nameserver, tmp_path, request):
     if block.needs_members:
         request.getfixturevalue("members")
     block = replace(block, text=block.text.replace(EXAMPLE_ADDRESS, nameserver))
+    if block.needs_spark:
+        run_on_spark(block, request.getfixturevalue("spark_programs"))
+        return
     for name, text in block.files:
         (tmp_path / name).write_text(text.replace(EXAMPLE_ADDRESS, nameserver), "utf-8")
     run_block(block, tmp_path, environment(nameserver))
@@ -326,6 +360,22 @@ def test_a_program_that_runs_on_is_stopped_and_must_end_well(tmp_path):
     )
     command = [sys.executable, "-c", program]
     assert execute(command, tmp_path, environment(""), "ready") == "ready\nended\n"
+
+
+def test_programs_of_one_process_are_apart_and_their_failures_are_told(tmp_path):
+    programs = SparkPrograms(tmp_path, environment(""))
+    try:
+        assert programs.run({"program": "a = 1\nprint(a)"}, timeout_s=60) == "1\n"
+        with pytest.raises(AssertionError, match="NameError: name 'a' is not defined"):
+            programs.run({"program": "print(a)"}, timeout_s=60)
+        assert "0.1" in programs.run({"command": ["gimbalmq", "--version"]}, timeout_s=60)
+        with pytest.raises(AssertionError, match="exit code 2"):
+            programs.run({"command": ["gimbalmq", "no-such-command"]}, timeout_s=60)
+        with pytest.raises(AssertionError, match="ended before its time"):
+            programs.run({"program": "import os\nos._exit(0)"}, timeout_s=60)
+        assert programs.run({"program": "print(2)"}, timeout_s=60) == "2\n"
+    finally:
+        programs.stop()
 
 
 def test_a_program_that_fails_is_found(tmp_path):
