@@ -28,6 +28,8 @@ def test_the_list_names_every_pipeline_with_its_options():
         (["run", "archive", "--option", "topic"], "--option topic: write it as name=value"),
         (["run", "archive", "--option", "topic=t"], "option 'path' is missing"),
         (["run", "replay", "--option", "rate=x"], "option 'rate' is 'x'"),
+        (["run", "replay", "--access-key", "shop"], "access_key is given without secret_key"),
+        (["run", "replay", "--namespace", "a%b"], "option 'namespace' is 'a%b'"),
     ],
 )
 def test_wrong_use_is_one_sentence_before_spark_starts(arguments, words):
@@ -40,9 +42,11 @@ def test_wrong_use_is_one_sentence_before_spark_starts(arguments, words):
 def test_a_project_is_written_once(tmp_path):
     folder = tmp_path / "tables"
     arguments = ["init", str(folder), "--topic", "orders", "--nameserver", "127.0.0.1:9876"]
-    done = gimbalmq(*arguments)
+    done = gimbalmq(*arguments, "--namespace", "tenant")
     assert done.returncode == 0, done.stderr
-    assert 'spark.gimbalmq.topic: "orders"' in (folder / "spark-pipeline.yml").read_text()
+    spec = (folder / "spark-pipeline.yml").read_text()
+    assert 'spark.gimbalmq.topic: "orders"' in spec
+    assert 'spark.gimbalmq.namespace: "tenant"' in spec
     assert (folder / "transformations" / "messages.py").is_file()
     again = gimbalmq(*arguments)
     assert again.returncode == 2

@@ -11,7 +11,7 @@ _QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "standalone"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
 
 
@@ -23,6 +23,15 @@ def spark():
     session = local_session("tests", cores=2, jvm_flags=_QUICK_START)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory):
+    """Spark's own cluster, a master and two workers; for tests with the marker `product`."""
+    from spark.standalone import StandaloneCluster
+
+    with StandaloneCluster(tmp_path_factory.mktemp("standalone")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

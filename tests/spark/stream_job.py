@@ -1,26 +1,25 @@
 """A streaming job in a process of its own, to be killed: a topic into Parquet files.
 
-    python stream_job.py NAMESERVER TOPIC FOLDER
+    python stream_job.py NAMESERVER TOPIC FOLDER CONFIG
 
-Goes on from its checkpoint in FOLDER and prints a line for each batch. When the file FOLDER/finish
-is there, it reads what is left and ends.
+CONFIG has Spark's settings as JSON. Goes on from its checkpoint in FOLDER and prints a line for each
+batch. When the file FOLDER/finish is there, it reads what is left and ends.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
 
-from gimbalmq.spark import local_session
-from gimbalmq.spark.progress import progress_line
+from gimbalmq.spark import local_session, progress_line
 
 
-def main(nameserver, topic, folder):
+def main(nameserver, topic, folder, config):
     spark = local_session(
         "stream-job",
-        # A task is tried again when its worker dies, as on a cluster.
-        config={"spark.master": "local[2,4]"},
+        config=config,
         jvm_flags=("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
     )
     query = (
@@ -29,7 +28,7 @@ def main(nameserver, topic, folder):
         .option("topic", topic)
         .option("group", "stream-job")
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "2000")
+        .option("maxOffsetsPerTrigger", "10000")
         .option("columns", "broker,queue_id,queue_offset,keys")
         .load()
         .writeStream.format("parquet")
@@ -51,4 +50,4 @@ def main(nameserver, topic, folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4]))

@@ -22,6 +22,21 @@ def test_a_connection_is_kept_for_the_next_task_with_the_same_keys_only():
         assert server.requests[0].fields["AccessKey"] == "shop"
 
 
+def test_what_is_kept_is_closed_at_the_end_except_for_what_a_parent_keeps(monkeypatch):
+    with LoopbackServer() as server:
+        kept = connections.take(server.address)
+        connections.give_back(kept)
+        with monkeypatch.context() as forked:
+            forked.setattr(connections.os, "getpid", lambda: -1)
+            connections.close_idle()
+        assert not kept.closed
+        connections.close_idle()
+        assert kept.closed
+        again = connections.take(server.address)
+        assert again is not kept
+        again.close()
+
+
 def test_tasks_speak_tls():
     with LoopbackServer(tls=server_context()) as server:
         connection = connections.take(server.address, reach_of(tls=client_context()))

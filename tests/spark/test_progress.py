@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from gimbalmq.spark.progress import progress_line, queue_progress
+from gimbalmq.spark import progress_line, queue_progress
 
 PROGRESS = {
     "batchId": 4,
@@ -44,8 +44,13 @@ def test_progress_is_taken_as_spark_gives_it_and_as_text():
 
 def test_the_line_says_what_an_operator_asks_first():
     assert progress_line(PROGRESS) == (
-        "batch 4: 20 records, 10/s, lag 72 in 3 queues, most in orders/broker-a/0 (70), 1 away"
+        "batch 4: 20 records, 10/s, lag 72 in 3 queues, most in orders/broker-a/0 (70 at 10/s), 1 away"
     )
+
+
+def test_a_batch_that_is_repeated_after_a_restart_does_not_know_its_lag():
+    unknown = PROGRESS | {"sources": [PROGRESS["sources"][0] | {"latestOffset": None}]}
+    assert progress_line(unknown) == "batch 4: 20 records, 10/s, lag of 3 queues not known yet"
 
 
 def test_before_the_first_batch_there_is_nothing():

@@ -38,7 +38,11 @@ def encode(columns, *, topic="t", id_column=None, by_key=False):
     )
     numbers = itertools.count()
     encoder = RowEncoder(
-        layout, topic=topic, by_key=by_key, new_id=lambda: f"ID{next(numbers)}", where="partition 3"
+        layout,
+        topic=topic,
+        by_key=by_key,
+        new_ids=lambda count: [f"ID{next(numbers)}" for _ in range(count)],
+        where="partition 3",
     )
     batch = pa.record_batch(
         [pa.array(values, KINDS[name][1]) for name, values in columns.items()], names=list(columns)
@@ -214,11 +218,15 @@ def test_large_record_batches_are_taken_in_pieces():
     pieces = list(slices(batch))
     assert [piece.num_rows for piece in pieces] == [3] * 6 + [2]
     assert pa.Table.from_batches(pieces).num_rows == 20
+    many = pa.record_batch({"body": [b""] * 100_000})
+    assert max(piece.num_rows for piece in slices(many)) == 4096
 
 
 def test_rows_of_a_sliced_batch_are_its_own():
     layout = layout_of(fields("body string", "properties map<string,string>"), topic="t")
-    encoder = RowEncoder(layout, topic="t", by_key=False, new_id=lambda: "ID", where="x")
+    encoder = RowEncoder(
+        layout, topic="t", by_key=False, new_ids=lambda count: ["ID"] * count, where="x"
+    )
     whole = pa.record_batch(
         [
             pa.array(["a", "b", "c"]),
@@ -233,7 +241,9 @@ def test_rows_of_a_sliced_batch_are_its_own():
 
 def test_keys_that_cannot_be_null_are_keys():
     layout = layout_of(fields("body string", "keys array<string>"), topic="t")
-    encoder = RowEncoder(layout, topic="t", by_key=False, new_id=lambda: "ID", where="x")
+    encoder = RowEncoder(
+        layout, topic="t", by_key=False, new_ids=lambda count: ["ID"] * count, where="x"
+    )
     kind = pa.list_(pa.field("element", pa.string(), nullable=False))
     batch = pa.record_batch([pa.array(["a"]), pa.array([["k", "l"]], kind)], names=["body", "keys"])
     assert messages(encoder.encode(batch))[0][1]["KEYS"] == "k l"

@@ -1,13 +1,14 @@
-"""Streaming into Parquet while driver, workers and broker are killed in turn, under load."""
+"""Streaming into Parquet while driver, executors, their workers and a broker are killed, under load."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
+import itertools
+import json
+import re
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,12 @@ import pytest
 from gimbalmq import Admin, Message, Producer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import GimbalError
+from spark.standalone import Session, kill
 
 JOB = Path(__file__).with_name("stream_job.py")
+_BATCH = re.compile(r"^batch \d+: ", re.MULTILINE)
+#: Longer than a read waits for a broker before its task fails and is tried again.
+LONG_OUTAGE_S = 40
 
 
 class Load:
@@ -31,7 +36,7 @@ class Load:
     def _run(self):
         number = 0
         with Producer("load", nameserver=self._nameserver, timeout_s=1.0, retries=0) as producer:
-            while not self._over.wait(0.002):
+            while not self._over.wait(0.005):
                 number += 1
                 try:
                     producer.send(Message(self._topic, b"x" * 100, keys=f"key-{number}"))
@@ -51,114 +56,136 @@ class Load:
 class Job:
     """The streaming job; started again and again on the same folder."""
 
-    def __init__(self, nameserver, topic, folder):
-        self._command = [sys.executable, str(JOB), nameserver, topic, str(folder)]
+    def __init__(self, nameserver, topic, folder, config):
+        script = [sys.executable, str(JOB), nameserver, topic, str(folder)]
+        self._command = [*script, json.dumps(config)]
         self._folder = folder
-        self._log = folder / "job.log"
-        self.process = None
+        self.session = None
 
     def start(self):
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-            )
+        self.session = Session(self._command, self._folder / "job.log")
 
     def kill(self):
-        if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
-
-    def batches(self):
-        return self._log.read_text("utf-8", errors="replace").count("batch ")
-
-    def wait_for_batches(self, count, timeout_s=120):
-        wanted, deadline = self.batches() + count, time.monotonic() + timeout_s
-        while self.batches() < wanted:
-            if self.process.poll() is not None:
-                self.start()  # it failed, as jobs do; whoever runs it starts it again
-            assert time.monotonic() < deadline, self._log.read_text("utf-8", errors="replace")
-            time.sleep(0.05)
+        """Driver, Java and Python, at once."""
+        if self.session is not None:
+            self.session.kill()
+            self.session = None
 
     def kill_workers(self):
-        """Kill the processes that read: children of the daemon, and never the driver itself."""
-        for pid in _descendants(self.process.pid):
-            if b"pyspark.daemon" in _command_line(pid):
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
+        """Kill the Python processes that read in the driver's own Java; returns how many."""
+        return sum(map(kill, self.session.members(b"pyspark.daemon")))
 
-    def finish(self, timeout_s=180):
+    def batches(self):
+        return len(_BATCH.findall(self.session.words()))
+
+    def wait_for_batches(self, count, timeout_s=240):
+        wanted, deadline = self.batches() + count, time.monotonic() + timeout_s
+        while self.batches() < wanted:
+            self._go_on(deadline)
+
+    def finish(self, timeout_s=300):
         (self._folder / "finish").touch()
         deadline = time.monotonic() + timeout_s
-        while self.process.poll() != 0:
-            if self.process.poll() is not None:
-                self.start()
-            assert time.monotonic() < deadline, self._log.read_text("utf-8", errors="replace")
-            time.sleep(0.1)
-        self.process = None
+        while self.session.process.poll() != 0:
+            self._go_on(deadline)
+        self.kill()
+
+    def _go_on(self, deadline):
+        if self.session.process.poll() is not None:
+            self.start()  # it failed, as jobs do; whoever runs it starts it again
+        assert time.monotonic() < deadline, self.session.words()
+        time.sleep(0.05)
 
 
-def _command_line(pid):
+@pytest.fixture
+def cluster(tmp_path):
+    with EmbeddedCluster(brokers=2, data=tmp_path / "data", processes=True) as running:
+        yield running
+
+
+def fail_driver(job):
+    job.kill()
+    job.start()
+
+
+def fail_broker(cluster, outage_s):
+    cluster.kill("broker-b")
+    # A batch that is under way needs it, and waits for it; the following ones do without.
+    time.sleep(outage_s)
+    cluster.restart("broker-b")
+
+
+def kill_one(find, timeout_s=120):
+    """Kill the first of the processes that are found, as soon as there is one."""
+    deadline = time.monotonic() + timeout_s
+    while not any(map(kill, find()[:1])):
+        assert time.monotonic() < deadline, "there is nothing to kill"
+        time.sleep(0.05)
+
+
+def break_in_turn(cluster, topic, job, breakers, rounds):
+    """Run the job to its end while things break; returns the keys that brokers acknowledged."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+        with Load(cluster.nameserver, topic) as load:
+            job.start()
+            for _, fail in zip(range(rounds), itertools.cycle(breakers), strict=False):
+                job.wait_for_batches(2)
+                fail()
+            job.wait_for_batches(1)
+        job.finish()
+    finally:
+        job.kill()
+    return load.acknowledged
 
 
-def _descendants(pid):
-    children = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, todo = [], [pid]
-    while todo:
-        below = children.get(todo.pop(), [])
-        found += below
-        todo += below
-    return found
+def check(spark, cluster, topic, folder, acknowledged):
+    """Every stored message is in the files exactly once, and the group was told."""
+    with Admin(cluster.nameserver) as admin:
+        offsets = admin.offsets("stream-job", topic)
+    stored = Counter(
+        (queue.broker, queue.queue_id, offset)
+        for queue, one in offsets.items()
+        for offset in range(one.minimum, one.maximum)
+    )
+    assert all(one.committed == one.maximum for one in offsets.values())
+    rows = spark.read.parquet(str(folder / "out")).collect()
+    assert Counter((row.broker, row.queue_id, row.queue_offset) for row in rows) == stored
+    assert acknowledged <= {row["keys"] for row in rows}
+    assert len(acknowledged) > 100
+    return len(rows)
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("rounds", [3, pytest.param(20, marks=pytest.mark.soak)])
-def test_every_stored_message_is_in_the_files_exactly_once(spark, topic_name, tmp_path, rounds):
-    with EmbeddedCluster(brokers=2, data=tmp_path / "data", processes=True) as cluster:
-        cluster.create_topic(topic_name, queues=2)
-        job = Job(cluster.nameserver, topic_name, tmp_path)
-        try:
-            with Load(cluster.nameserver, topic_name) as load:
-                job.start()
-                for number in range(rounds):
-                    job.wait_for_batches(2)
-                    match number % 3:
-                        case 0:
-                            job.kill()
-                            job.start()
-                        case 1:
-                            # A batch that is under way needs it, and waits for it.
-                            cluster.kill("broker-b")
-                            cluster.restart("broker-b")
-                        case 2:
-                            job.kill_workers()
-                job.wait_for_batches(1)
-            job.finish()
-        finally:
-            job.kill()
-        with Admin(cluster.nameserver) as admin:
-            stored = {
-                (queue.broker, queue.queue_id, offset)
-                for queue, one in admin.offsets("stream-job", topic_name).items()
-                for offset in range(one.minimum, one.maximum)
-            }
-            for one in admin.offsets("stream-job", topic_name).values():
-                assert one.committed == one.maximum
-    rows = spark.read.parquet(str(tmp_path / "out")).collect()
-    places = [(row.broker, row.queue_id, row.queue_offset) for row in rows]
-    assert len(places) == len(set(places))
-    assert set(places) == stored
-    assert load.acknowledged <= {row["keys"] for row in rows}
-    assert len(load.acknowledged) > 100
+@pytest.mark.timeout(900)
+def test_every_stored_message_is_in_the_files_exactly_once(spark, cluster, topic_name, tmp_path):
+    cluster.create_topic(topic_name, queues=2)
+    # A task is tried again when its worker dies, as on a cluster.
+    job = Job(cluster.nameserver, topic_name, tmp_path, {"spark.master": "local[2,4]"})
+    breakers = [lambda: fail_driver(job), lambda: fail_broker(cluster, 2), job.kill_workers]
+    acknowledged = break_in_turn(cluster, topic_name, job, breakers, 3)
+    check(spark, cluster, topic_name, tmp_path, acknowledged)
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(
+    ("rounds", "outage_s"),
+    [
+        pytest.param(4, 8, marks=pytest.mark.product),
+        pytest.param(20, LONG_OUTAGE_S, marks=pytest.mark.soak),
+    ],
+)
+def test_on_a_cluster_every_stored_message_is_in_the_files_exactly_once(
+    spark, standalone, cluster, topic_name, tmp_path, record_property, rounds, outage_s
+):
+    cluster.create_topic(topic_name, queues=2)
+    job = Job(cluster.nameserver, topic_name, tmp_path, standalone.settings())
+    breakers = [
+        lambda: fail_driver(job),
+        lambda: kill_one(standalone.executors),
+        lambda: fail_broker(cluster, outage_s),
+        lambda: kill_one(standalone.python_workers),
+    ]
+    acknowledged = break_in_turn(cluster, topic_name, job, breakers, rounds)
+    rows = check(spark, cluster, topic_name, tmp_path, acknowledged)
+    record_property("rounds", rounds)
+    record_property("outage_s", outage_s)
+    record_property("messages", rows)

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from gimbalmq import Admin, Message, MessageQueue, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
-from gimbalmq.spark.progress import progress_line, queue_progress
+from gimbalmq.spark import progress_line, queue_progress
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +31,13 @@ def stream(spark, tmp_path):
     """Start a query into Parquet files of the test; returns the query."""
     queries = []
 
-    def start(nameserver, topic, *, now=True, **options):
+    def start(nameserver, topic, *, now=True, name="", **options):
         given = {"nameserver": nameserver, "topic": topic, "startingOffsets": "earliest"}
         frame = spark.readStream.format("rocketmq").options(**(given | options)).load()
         writer = (
             frame.writeStream.format("parquet")
-            .option("path", str(tmp_path / "out"))
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("path", str(tmp_path / f"out{name}"))
+            .option("checkpointLocation", str(tmp_path / f"checkpoint{name}"))
         )
         query = (writer.trigger(availableNow=True) if now else writer).start()
         queries.append(query)
@@ -52,10 +52,10 @@ def stream(spark, tmp_path):
 
 @pytest.fixture
 def places(spark, tmp_path):
-    def read():
-        if not any((tmp_path / "out").glob("*.parquet")):
+    def read(name=""):
+        if not any((tmp_path / f"out{name}").glob("*.parquet")):
             return Counter()
-        rows = spark.read.parquet(str(tmp_path / "out")).collect()
+        rows = spark.read.parquet(str(tmp_path / f"out{name}")).collect()
         return Counter((row.broker, row.queue_id, row.queue_offset) for row in rows)
 
     return read
@@ -89,6 +89,10 @@ def test_exactly_once_into_files_over_restarts_with_more_queues(
     sizes = [progress.numInputRows for progress in query.recentProgress]
     assert max(sizes) == 40
     assert sum(sizes) == 100
+    told = [queue_progress(one) for one in query.recentProgress if one.numInputRows]
+    assert [sum(one.lag for one in queues) for queues in told] == [60, 20, 0]
+    assert [sum(one.records for one in queues) for queues in told] == [40, 40, 20]
+    assert all((one.records_per_s > 0) == (one.records > 0) for queues in told for one in queues)
     cluster.create_topic(new_topic, queues=4)
     sent += send(cluster.nameserver, new_topic, 50)
     query = stream(cluster.nameserver, new_topic, **options)
@@ -190,46 +194,49 @@ def test_the_real_broker_is_read_exactly_once_and_knows_how_far(
     }
 
 
-def test_a_query_shares_a_topic_with_java_and_python_members(
+def place(message):
+    return message.queue.broker, message.queue.queue_id, message.queue_offset
+
+
+@pytest.mark.timeout(600)
+def test_two_queries_share_a_topic_with_java_and_python_members(
     stream, places, apache, java_peer, topic, group_name
 ):
-    query = stream(apache.nameserver, topic, now=False, group=group_name, groupMode="member")
-    wait_until(lambda: query.lastProgress is not None, "no batch")
+    options = {"now": False, "group": group_name, "groupMode": "member"}
+    queries = [stream(apache.nameserver, topic, name=name, **options) for name in "ab"]
     got = []
-    python = PushConsumer(group_name, nameserver=apache.nameserver, start_from="first")
-    python.subscribe(topic, listener=got.append)
-    python.start()
+
+    def python_member():
+        consumer = PushConsumer(group_name, nameserver=apache.nameserver, start_from="first")
+        consumer.subscribe(topic, listener=got.append)
+        return consumer
+
     every = {
         MessageQueue(topic, broker, n) for broker in ("broker-a", "broker-b") for n in range(4)
     }
 
-    def is_shared():
-        spark = {one.queue for one in queue_progress(query.lastProgress)}
-        shares = [every & set(one) for one in (spark, python.assignment(), java.owned())]
+    def is_shared(*members):
+        """Whether all queues are held, each by one, and every member has some."""
+        held = [{one.queue for one in queue_progress(query.lastProgress)} for query in queries]
+        shares = [every & share for share in (*held, *map(set, members))]
         return all(shares) and sum(map(len, shares)) == 8 and set().union(*shares) == every
 
-    try:
-        with java_peer.push_consumer(group_name, topic) as java:
-            wait_until(is_shared, "the queues are not shared out among the three")
-            sent = send(apache.nameserver, topic, 400)
+    def read():
+        return {*map(place, got), *places("a"), *places("b")}
 
-            def is_complete():
-                consumed = {
-                    (m.queue.broker, m.queue.queue_id, m.queue_offset)
-                    for m in (*got, *java.received())
-                }
-                return consumed | set(places()) >= set(sent)
-
-            wait_until(is_complete, "a message is lost")
-            assert all((got, java.received(), places()))
-        # The Java member has left: the rest is read by those who stay.
-        sent = send(apache.nameserver, topic, 80)
-        wait_until(
-            lambda: (
-                {(m.queue.broker, m.queue.queue_id, m.queue_offset) for m in got} | set(places())
-                >= set(sent)
-            ),
-            "a message is lost after a member left",
-        )
-    finally:
-        python.stop()
+    with python_member() as first:
+        with python_member() as second, java_peer.push_consumer(group_name, topic) as java:
+            wait_until(
+                lambda: is_shared(first.assignment(), second.assignment(), java.owned()),
+                "the queues are not shared out among the five",
+                timeout_s=120,
+            )
+            sent = set(send(apache.nameserver, topic, 400))
+            wait_until(lambda: read() | set(map(place, java.received())) >= sent, "one is lost")
+            assert all((got, java.received(), places("a"), places("b")))
+        # Two have left: their queues go to those who stay.
+        wait_until(lambda: is_shared(first.assignment()), "queues stay with those who left")
+        queries.pop().stop()
+        wait_until(lambda: is_shared(first.assignment()), "queues stay with a query that ended")
+        sent = set(send(apache.nameserver, topic, 80))
+        wait_until(lambda: read() >= sent, "a message is lost after members left")

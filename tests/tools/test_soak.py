@@ -40,6 +40,30 @@ def test_a_campaign_is_kept_with_commit_machine_and_its_figures(tool, repository
     assert campaign["figures"] == {"seeds": "10000"}
 
 
+def test_a_single_campaign_replaces_only_itself(tool, repository):
+    root = repository(
+        "import os\n"
+        "@pytest.mark.soak\n"
+        "def test_long(record_property): record_property('run', os.environ['RUN'])\n"
+        "@pytest.mark.soak\n"
+        "def test_longer(record_property): record_property('run', os.environ['RUN'])\n"
+    )
+
+    def figures(*arguments):
+        assert tool.run(root, root / "soak.json", list(arguments)) == 0
+        kept = json.loads((root / "soak.json").read_text())
+        assert all(one["commit"] and one["ended"] for one in kept["campaigns"])
+        return {one["name"].split(".")[-1]: one["figures"]["run"] for one in kept["campaigns"]}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RUN", "1")
+        assert figures() == {"test_long": "1", "test_longer": "1"}
+        patch.setenv("RUN", "2")
+        assert figures("-k", "longer") == {"test_long": "1", "test_longer": "2"}
+        patch.setenv("RUN", "3")
+        assert figures() == {"test_long": "3", "test_longer": "3"}
+
+
 def test_a_failed_campaign_is_kept_too_and_fails_the_command(tool, repository):
     root = repository("@pytest.mark.soak\ndef test_campaign(): assert False\n")
     assert tool.run(root, root / "soak.json", []) == 1

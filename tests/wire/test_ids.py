@@ -72,6 +72,12 @@ def test_ids_made_by_many_threads_differ():
     assert len(set(made)) == len(made)
 
 
+def test_ids_made_at_once_are_those_made_one_by_one():
+    one_by_one, at_once = UniqueIds("127.0.0.1", 1, 2), UniqueIds("127.0.0.1", 1, 2)
+    assert at_once.many(300, 5, 0) == [one_by_one.next(5, 0) for _ in range(300)]
+    assert at_once.next(5, 0) == one_by_one.next(5, 0)
+
+
 def test_a_month_starts_at_its_first_instant_in_its_own_time_zone():
     now = datetime(2025, 3, 15, 12, 30, 5, 77, tzinfo=UTC)
     assert month_start_ms(now) == datetime(2025, 3, 1, tzinfo=UTC).timestamp() * 1000

@@ -11,8 +11,10 @@ from typing import Any, Final
 import click
 import msgspec
 
+from gimbalmq.cli.access import access_option, access_options
 from gimbalmq.cli.output import json_option, nameserver_option, notice, print_json, print_table
 from gimbalmq.errors import GimbalError
+from gimbalmq.transport.reach import TlsFiles
 
 __all__ = ["pipeline"]
 
@@ -49,13 +51,16 @@ Examples:
       --option checkpoint=state --option sql="select body, keys from messages where tags = 'paid'"
   gimbalmq pipeline run load-profile --option topic=orders --option html=load.html
 
+\b
 JSON: {"pipeline","facts":{...},"tables":{...}}
 """
 
 _INIT_HELP: Final = """\
 Begin a project for Spark Declarative Pipelines in a new folder.
 
-It reads a topic into tables and runs as it is: `spark-pipelines run` in the folder.
+It reads a topic into tables and runs as it is: `spark-pipelines run` in the folder. Keys and TLS
+come from the variables ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY, ROCKETMQ_TLS and so on, as for
+every command: no secret is written down.
 
 \b
 Example:
@@ -111,6 +116,7 @@ def list_command(*, as_json: bool) -> None:
 @click.option("--master", help="Spark's master. [default: this machine]")
 @click.option("--cores", type=click.IntRange(1), help="Cores of this machine. [default: all]")
 @nameserver_option
+@access_option
 @json_option
 def run_command(
     name: str,
@@ -123,16 +129,17 @@ def run_command(
 ) -> None:
     """Run a pipeline."""
     from gimbalmq.spark.pipelines import find_pipeline
-    from gimbalmq.spark.pipelines.settings import parse_options, parse_pairs
+    from gimbalmq.spark.pipelines.settings import client_options, parse_options, parse_pairs
     from gimbalmq.transport.address import parse_nameservers
 
     module = find_pipeline(name).load()
-    given = parse_pairs(pairs)
+    given = _access_texts() | parse_pairs(pairs)
     if nameserver is not None:
         given = {"nameserver": nameserver} | given
     options = parse_options(module.Options, given)
     # Known before Spark takes its seconds to start.
     parse_nameservers(options.nameserver)
+    client_options(options)
 
     from pyspark.errors import PySparkException
 
@@ -158,6 +165,25 @@ def run_command(
             print_table(tuple(rows[0]), [tuple(row.values()) for row in rows], title=title)
 
 
+def _access_texts() -> dict[str, str]:
+    """Keys, TLS and namespace of the command line as options of a pipeline."""
+    given = access_options()
+    texts = {
+        "accessKey": given.get("access_key"),
+        "secretKey": given.get("secret_key"),
+        "namespace": given.get("namespace"),
+    }
+    tls = given.get("tls")
+    if isinstance(tls, TlsFiles):
+        texts |= {
+            "tls": "true",
+            "tlsCaFile": tls.ca_file,
+            "tlsCertFile": tls.cert_file,
+            "tlsKeyFile": tls.key_file,
+        }
+    return {name: text for name, text in texts.items() if text is not None}
+
+
 def _plain(text: str) -> str:
     """The sentence in an error of Spark's: of ours if there is one, else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -171,13 +197,16 @@ def _plain(text: str) -> str:
 @pipeline.command("init", help=_INIT_HELP)
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--topic", required=True, help="The topic to read.")
+@click.option("--namespace", help="Prefix of the topic that is added and taken off again.")
 @nameserver_option
-def init_command(folder: Path, topic: str, nameserver: str | None) -> None:
+def init_command(
+    folder: Path, topic: str, nameserver: str | None, *, namespace: str | None
+) -> None:
     """Begin a project."""
     from gimbalmq.spark.pipelines.project import write_project
     from gimbalmq.transport.address import parse_nameservers
 
     servers = ";".join(parse_nameservers(nameserver))
-    for file in write_project(folder, nameserver=servers, topic=topic):
+    for file in write_project(folder, nameserver=servers, topic=topic, namespace=namespace):
         click.echo(str(file))
     notice(f"run it: cd {folder} && spark-pipelines run")

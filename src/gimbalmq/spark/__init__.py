@@ -10,15 +10,34 @@ The source needs no registration. Importing this package loads neither PySpark n
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gimbalmq.spark.ids import deduplicated
+    from gimbalmq.spark.progress import QueueProgress, progress_line, queue_progress
     from gimbalmq.spark.session import local_session
     from gimbalmq.spark.source import RocketMQDataSource
 
-__all__ = ["RocketMQDataSource", "deduplicated", "local_session"]
+__all__ = [
+    "QueueProgress",
+    "RocketMQDataSource",
+    "deduplicated",
+    "local_session",
+    "progress_line",
+    "queue_progress",
+]
+
+#: Where each name is; loaded when it is asked for.
+_PLACES: Final = {
+    "QueueProgress": "progress",
+    "RocketMQDataSource": "source",
+    "deduplicated": "ids",
+    "local_session": "session",
+    "progress_line": "progress",
+    "queue_progress": "progress",
+}
 
 if importlib.util.find_spec("pyspark") is None:
     raise ImportError(
@@ -28,18 +47,8 @@ if importlib.util.find_spec("pyspark") is None:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "RocketMQDataSource":
-        from gimbalmq.spark.source import RocketMQDataSource
-
-        return RocketMQDataSource
-    if name == "deduplicated":
-        from gimbalmq.spark.ids import deduplicated
-
-        return deduplicated
-    if name == "local_session":
-        from gimbalmq.spark.session import local_session
-
-        return local_session
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"gimbalmq.spark.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'gimbalmq.spark' has no attribute {name!r}")
 
 

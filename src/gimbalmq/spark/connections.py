@@ -2,18 +2,19 @@
 
 Kept per process: a worker is forked from a daemon, and a socket that two processes write to is
 of no use to either. A connection is taken out while it is used and comes back only when nothing
-is under way on it, so whoever takes it next finds it quiet.
+is under way on it, so whoever takes it next finds it quiet. A process closes its own at its end.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Final
 
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.transport.reach import PLAIN, Reach
 
-__all__ = ["give_back", "take"]
+__all__ = ["close_idle", "give_back", "take"]
 
 _CONNECT_TIMEOUT_S: Final = 3.0
 #: By process id, address, and the way it was reached and in whose name.
@@ -40,3 +41,11 @@ def give_back(connection: BlockingConnection) -> None:
     if not connection.closed:
         key = os.getpid(), connection.address, connection.reach
         _idle.setdefault(key, []).append(connection)
+
+
+@atexit.register
+def close_idle() -> None:
+    """Close what this process keeps; what a fork has left of its parent's stays untouched."""
+    for key in [key for key in _idle if key[0] == os.getpid()]:
+        for connection in _idle.pop(key):
+            connection.close()

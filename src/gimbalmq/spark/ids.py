@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from gimbalmq.errors import ConfigurationError
@@ -16,30 +17,34 @@ from gimbalmq.errors import ConfigurationError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ROW_ID_PROPERTY", "deduplicated", "row_digests"]
+__all__ = ["DIGEST_CHARS", "ROW_ID_PROPERTY", "deduplicated", "row_digests"]
 
 #: The property of every written message that holds the id of its row.
 ROW_ID_PROPERTY: Final = "GIMBALMQ_ROW_ID"
 
 _DIGEST_BYTES: Final = 16
+#: The length of an id that is a hash.
+DIGEST_CHARS: Final = 2 * _DIGEST_BYTES
 _ID_COLUMN: Final = "__gimbalmq_row_id"
 
 
-def row_digests(data: memoryview, offsets: Sequence[int], frame: bytes) -> list[str]:
-    """The id of each row, whose content is data[offsets[i]:offsets[i + 1]].
+def row_digests(data: memoryview, offsets: Sequence[int], frame: bytes) -> bytes:
+    """The id of each row, whose content is data[offsets[i]:offsets[i + 1]], one after another.
 
     `frame` tells apart rows of frames with other columns that look alike.
 
-    >>> row_digests(memoryview(b"aabb"), [0, 2, 4], b"body")[0]
-    '1bad748b97e79ba4239260deffa158d1'
+    >>> row_digests(memoryview(b"aabb"), [0, 2, 4], b"body")[:DIGEST_CHARS]
+    b'1bad748b97e79ba4239260deffa158d1'
     """
     key = hashlib.blake2b(frame, digest_size=_DIGEST_BYTES).digest()
-    digest = hashlib.blake2b
-    starts, ends = offsets[:-1], offsets[1:]
-    return [
-        digest(data[start:end], digest_size=_DIGEST_BYTES, key=key).hexdigest()
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    # A copy of what is set up already takes half the time of a new one.
+    begun = hashlib.blake2b(digest_size=_DIGEST_BYTES, key=key).copy
+    digests = []
+    for start, end in pairwise(offsets):
+        digest = begun()
+        digest.update(data[start:end])
+        digests.append(digest.digest())
+    return b"".join(digests).hex().encode()
 
 
 def deduplicated(frame: DataFrame, *, within: str | None = None) -> DataFrame:

@@ -156,15 +156,17 @@ def find_topics(nameservers: NameServers, options: ReadOptions) -> Flow[tuple[st
     )
     # Brokers and clusters have topics of their own names, which no one means by a pattern.
     own = yield from _list_topics(nameservers, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, options)
+    space = options.namespace
+    known = {topic: space.user(topic) for topic in topics - own if space.has(topic)}
     matching = sorted(
         topic
-        for topic in topics - own
-        if pattern.fullmatch(topic) and _is_meant(topic, options.topic_pattern)
+        for topic, name in known.items()
+        if pattern.fullmatch(name) and _is_meant(name, options.topic_pattern)
     )
     if not matching:
         raise ConfigurationError(
             f"option 'topicPattern' is '{options.topic_pattern}' and matches none of the "
-            f"cluster's {len(topics - own)} topics: it must match the whole name"
+            f"cluster's {len(known)} topics: it must match the whole name"
         )
     return tuple(matching)
 
@@ -195,8 +197,9 @@ def _fetch_route(nameservers: NameServers, topic: str, options: ReadOptions) -> 
         return (yield from _patiently(lambda: fetch_route(nameservers, topic, _TIMEOUT_S)))
     except TopicNotFoundError as error:
         raise TopicNotFoundError(
-            f"option 'topic': there is no topic '{topic}' (name server "
-            f"{';'.join(options.nameservers)} has no route for it): create it, or correct the name",
+            f"option 'topic': there is no topic '{options.namespace.user(topic)}' (name server "
+            f"{';'.join(options.nameservers)} has no route for {topic}): create it, or correct "
+            "the name",
             code=error.code or 0,
             address=error.address,
             remark=error.remark,

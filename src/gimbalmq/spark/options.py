@@ -29,18 +29,22 @@ from gimbalmq.spark.positions import (
 )
 from gimbalmq.spark.schema import Column, parse_columns
 from gimbalmq.transport.address import parse_nameservers
+from gimbalmq.transport.nameservers import instance_namespace
 from gimbalmq.transport.reach import PLAIN, Reach, TlsFiles, reach_of
-from gimbalmq.wire.names import check_group, check_topic
+from gimbalmq.wire.names import Namespace, check_group, check_topic, is_topic
 from gimbalmq.wire.subscription import SubscriptionData, parse_tags, sql_subscription
 
 __all__ = [
     "DEFAULT_GROUP",
+    "READ_NAMES",
     "ReadOptions",
     "check_names",
     "count_option",
     "flag_option",
     "has_stream_options",
     "lowered",
+    "nameservers_option",
+    "namespace_option",
     "parse_read_options",
     "reach_option",
 ]
@@ -74,14 +78,24 @@ _STREAM_ONLY: Final = (
     "groupMode",
     "allocation",
 )
+#: What reads of either kind know, besides the way to the cluster.
+READ_NAMES: Final = _READ + _STREAM_ONLY
 #: Known, and of use to batch reads only.
 _BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp")
 #: Known, and of use to writes only.
 _WRITE_ONLY: Final = ("selector", "maxInFlight", "maxRowsPerSecond", "idColumn")
 #: Of use to reads and writes.
-_SECURITY: Final = ("accessKey", "secretKey", "tls", "tlsCaFile", "tlsCertFile", "tlsKeyFile")
+_ACCESS: Final = (
+    "accessKey",
+    "secretKey",
+    "tls",
+    "tlsCaFile",
+    "tlsCertFile",
+    "tlsKeyFile",
+    "namespace",
+)
 
-_KNOWN: Final = {name.lower(): name for name in _READ + _STREAM_ONLY + _WRITE_ONLY + _SECURITY}
+_KNOWN: Final = {name.lower(): name for name in READ_NAMES + _WRITE_ONLY + _ACCESS}
 #: What Spark itself puts beside a source's options.
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "serialization.format"})
 
@@ -112,11 +126,13 @@ class ReadOptions(msgspec.Struct, frozen=True):
     retry_topic: str | None = None
     #: Keys and TLS; the secret is left out of its text form.
     reach: Reach = PLAIN
+    #: Whose topics and groups are meant; those above are as brokers know them.
+    namespace: Namespace = Namespace()
 
     @property
     def pull_group(self) -> str:
         """The group in whose name is pulled."""
-        return self.group or DEFAULT_GROUP
+        return self.group or self.namespace.wire(DEFAULT_GROUP)
 
     @property
     def filtered(self) -> bool:
@@ -179,21 +195,23 @@ def parse_read_options(
     check_names(options)
     given = lowered(options)
     _refuse_others(given, stream=stream)
-    group = _group(given)
+    space = namespace_option(given)
+    group = _group(given, space)
     default = LATEST if stream else EARLIEST
-    start = _position(given, "startingOffsets", "startingTimestamp", default)
-    end = _position(given, "endingOffsets", "endingTimestamp", LATEST)
+    start = _position(given, "startingOffsets", "startingTimestamp", default, space)
+    end = _position(given, "endingOffsets", "endingTimestamp", LATEST, space)
     _check_order(start, end)
     for option, position in (("startingOffsets", start), ("endingOffsets", end)):
         if isinstance(position, Committed) and group is None:
             raise ConfigurationError(
                 f"option '{option}' is 'committed', but no group is named: add option 'group'"
             )
-    topics, pattern = _topics(given)
+    topics, pattern = _topics(given, space)
     tags, sql = _filters(given)
     return ReadOptions(
         reach=reach_option(given),
-        nameservers=_nameservers(given, environment),
+        namespace=space,
+        nameservers=nameservers_option(given, environment),
         topics=topics,
         topic_pattern=pattern,
         group=group,
@@ -246,9 +264,22 @@ def reach_option(given: Mapping[str, str]) -> Reach:
         ) from error
 
 
-def _nameservers(
+def namespace_option(given: Mapping[str, str]) -> Namespace:
+    """Read the option for the namespace, which an instance's endpoint may stand for, as well."""
+    name = given.get("namespace")
+    if name is None:
+        return Namespace(instance_namespace(given.get("nameserver")))
+    if not is_topic(name) or "%" in name:
+        raise ConfigurationError(
+            f"option 'namespace' is '{name}': use the characters a-z A-Z 0-9 _ - |, or leave it out"
+        )
+    return Namespace(name)
+
+
+def nameservers_option(
     given: Mapping[str, str], environment: Mapping[str, str] | None
 ) -> tuple[str, ...]:
+    """Read the option for the name servers; `environment` replaces that of the process."""
     text = given.get("nameserver")
     try:
         return parse_nameservers(text, environment)
@@ -261,7 +292,7 @@ def _nameservers(
         ) from error
 
 
-def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
+def _topics(given: Mapping[str, str], space: Namespace) -> tuple[tuple[str, ...], str | None]:
     listed, pattern = given.get("topic"), given.get("topicpattern")
     if listed is not None and pattern is not None:
         raise ConfigurationError("options 'topic' and 'topicPattern' exclude each other: give one")
@@ -279,18 +310,18 @@ def _topics(given: Mapping[str, str]) -> tuple[tuple[str, ...], str | None]:
             "or give option 'topicPattern'"
         )
     try:
-        names = [check_topic(part.strip()) for part in listed.split(",")]
+        names = [check_topic(space.wire(part.strip())) for part in listed.split(",")]
     except ConfigurationError as error:
         raise ConfigurationError(f"option 'topic': {error}") from error
     return tuple(dict.fromkeys(names)), None
 
 
-def _group(given: Mapping[str, str]) -> str | None:
+def _group(given: Mapping[str, str], space: Namespace) -> str | None:
     name = given.get("group")
     if name is None:
         return None
     try:
-        return check_group(name)
+        return check_group(space.wire(name))
     except ConfigurationError as error:
         raise ConfigurationError(f"option 'group': {error}") from error
 
@@ -312,7 +343,7 @@ def _filters(given: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def _position(
-    given: Mapping[str, str], by_offset: str, by_time: str, default: Position
+    given: Mapping[str, str], by_offset: str, by_time: str, default: Position, space: Namespace
 ) -> Position:
     offsets, time = given.get(by_offset.lower()), given.get(by_time.lower())
     if offsets is not None and time is not None:
@@ -322,7 +353,10 @@ def _position(
     if offsets is None:
         return default
     known = _POSITIONS.get(offsets.lower())
-    return AtOffsets(_json_offsets(offsets, by_offset)) if known is None else known
+    if known is not None:
+        return known
+    listed = _json_offsets(offsets, by_offset)
+    return AtOffsets({space.wire_queue(queue): offset for queue, offset in listed.items()})
 
 
 def _json_offsets(text: str, option: str) -> dict[MessageQueue, int]:

@@ -23,7 +23,8 @@ __all__ = ["QueueProgress", "progress_line", "queue_progress"]
 class QueueProgress(msgspec.Struct, frozen=True):
     """How one queue stands after a batch.
 
-    `maximum` and `lag` are None while its broker is away.
+    `maximum` and `lag` are None while its broker is away, and in a batch that is repeated after a
+    restart, before brokers are asked.
     """
 
     queue: MessageQueue
@@ -72,14 +73,14 @@ def queue_progress(progress: Any) -> tuple[QueueProgress, ...]:
 
 
 def progress_line(progress: Any) -> str:
-    """One line for a terminal: records, rate, lag, and the queue that is furthest behind.
+    """One line for a terminal: records, rate, lag, and the same of the queue furthest behind.
 
     >>> progress_line({"batchId": 3, "durationMs": {"triggerExecution": 500}, "sources": [{
     ...     "startOffset": {"orders/broker-a/0": 10, "orders/broker-a/1": 0},
     ...     "endOffset": {"orders/broker-a/0": 30, "orders/broker-a/1": 5},
     ...     "latestOffset": {"orders/broker-a/0": 30, "orders/broker-a/1": 5000},
     ... }]})
-    'batch 3: 25 records, 50/s, lag 4,995 in 2 queues, most in orders/broker-a/1 (4,995)'
+    'batch 3: 25 records, 50/s, lag 4,995 in 2 queues, most in orders/broker-a/1 (4,995 at 10/s)'
     """
     document = _document(progress)
     queues = queue_progress(document)
@@ -88,11 +89,14 @@ def progress_line(progress: Any) -> str:
     records = sum(one.records for one in queues)
     rate = sum(one.records_per_s for one in queues)
     lags = {one.queue: one.lag for one in queues if one.lag is not None}
+    rates = {one.queue: one.records_per_s for one in queues}
     line = f"batch {document.get('batchId', '?')}: {records:,} records, {rate:,.0f}/s"
+    if not lags:
+        return f"{line}, lag of {len(queues)} queues not known yet"
     line += f", lag {sum(lags.values()):,} in {len(queues)} queues"
     if any(lags.values()):
         most = max(lags, key=lambda queue: (lags[queue], queue.path))
-        line += f", most in {most.path} ({lags[most]:,})"
+        line += f", most in {most.path} ({lags[most]:,} at {rates[most]:,.0f}/s)"
     if away := len(queues) - len(lags):
         line += f", {away} away"
     return line

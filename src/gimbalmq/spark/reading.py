@@ -16,7 +16,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gimbalmq.errors import (
     BrokerError,
@@ -43,6 +43,7 @@ from gimbalmq.wire.codes import PullFlag, ResponseCode
 from gimbalmq.wire.columns import decode_columns
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import parse_pull_response, pull_request
+from gimbalmq.wire.names import Namespace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -413,12 +414,24 @@ def _decoded(
             wanted = pc.is_in(batch.column("tags"), value_set=pa.array(sorted(tags), pa.string()))
             batch = batch.filter(wanted)
         if batch.num_rows:
+            found = (_as_known(batch.column(name), name, options.namespace) for name in names)
             arrays = [
                 # Only a map whose values the user declared NOT NULL differs.
                 array if array.type == field.type else array.cast(field.type)
-                for array, field in zip(map(batch.column, names), schema, strict=True)
+                for array, field in zip(found, schema, strict=True)
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as_known(array: Any, name: str, space: Namespace) -> Any:
+    """A column with topics as the user knows them; all others as they are."""
+    if space.name is None or name != "topic":
+        return array
+    import pyarrow as pa
+
+    encoded = array.dictionary_encode()
+    names = pa.array(map(space.user, encoded.dictionary.to_pylist()), array.type)
+    return names.take(encoded.indices)
 
 
 def _decoded_in_parts(

@@ -7,7 +7,7 @@ names it. This file decides the bytes of a row, not where it goes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ import pyarrow.compute
 
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.flows.outgoing import SendSettings, check_sendable
-from gimbalmq.spark.ids import ROW_ID_PROPERTY, row_digests
+from gimbalmq.spark.ids import DIGEST_CHARS, ROW_ID_PROPERTY, row_digests
 from gimbalmq.spark.rows_text import (
     as_binary,
     bytes_of,
@@ -33,16 +33,20 @@ from gimbalmq.spark.rows_text import (
 )
 from gimbalmq.spark.write_columns import RowLayout
 from gimbalmq.spark.write_options import check_target
+from gimbalmq.wire.names import Namespace
 
 __all__ = ["EncodedRows", "RowEncoder", "slices"]
 
 _PROPERTIES_BYTES_MAX: Final = 32767
 #: So much is encoded at once, about: bounds memory, and stays far from Arrow's 2 GiB.
 _SLICE_BYTES: Final = 4 << 20
+#: While so many rows are encoded, the same number is under way, and brokers do not wait.
+_SLICE_ROWS: Final = 4096
 #: Size, magic, CRC, flag and body length, then the length of the properties.
 _HEAD: Final = np.dtype([(name, ">i4") for name in ("size", "magic", "crc", "flag", "body")])
 _ENTRY_BYTES: Final = _HEAD.itemsize + 2
 _DELAY_LEVEL_MAX: Final = 18
+_NO_NAMESPACE: Final = Namespace()
 
 #: The stubs know fewer forms of arguments than these functions take.
 pc: Final[Any] = pyarrow.compute
@@ -57,7 +61,7 @@ class EncodedRows(msgspec.Struct, frozen=True):
     entries: Any
     bodies: Any
     properties: Any
-    #: The topics, and for each row which of them.
+    #: The topics as brokers know them, and for each row which of them.
     topics: tuple[str, ...]
     topic_of: npt.NDArray[np.int64]
     #: Rows that cannot be in a wire batch (delays), or are better off alone (compressed).
@@ -80,14 +84,20 @@ class RowEncoder:
         *,
         topic: str | None,
         by_key: bool,
-        new_id: Callable[[], str],
+        new_ids: Callable[[int], Sequence[str]],
         where: str,
+        namespace: Namespace = _NO_NAMESPACE,
     ) -> None:
         self._layout = layout
         self._topic = topic
         self._by_key = by_key
-        self._new_id = new_id
+        self._new_ids = new_ids
         self._where = where
+        self._space = namespace
+        # As clients with a namespace do; brokers and consumers of such instances may look at it.
+        self._instance = (
+            b"" if namespace.name is None else b"INSTANCE_ID\x01%s\x02" % namespace.name.encode()
+        )
         self._limits = SendSettings()
         self._frame = repr((topic, sorted(layout.names))).encode()
         #: Rows of record batches before the current one.
@@ -108,11 +118,11 @@ class RowEncoder:
         all_properties, own_properties = self._map(batch)
         delays, delayed = self._delays(batch)
         ids = self._ids(batch, keys, all_properties)
-        unique = pa.array([self._new_id() for _ in range(count)], pa.binary())
+        unique = pa.array(self._new_ids(count), pa.binary())
         properties = join(
             b"UNIQ_KEY\x01",
             unique,
-            b"\x02WAIT\x01true\x02",
+            b"\x02WAIT\x01true\x02" + self._instance,
             property_part("TAGS", tags),
             property_part("KEYS", keys),
             *delays,
@@ -159,7 +169,7 @@ class RowEncoder:
     def _topics(self, batch: pa.RecordBatch) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
         column = self._column(batch, "topic")
         if self._topic is not None:
-            return (self._topic,), np.zeros(batch.num_rows, np.int64)
+            return (self._space.wire(self._topic),), np.zeros(batch.num_rows, np.int64)
         assert column is not None
         self._refuse(
             _nulls(column), "topic", "it is null: give every row one, or give option 'topic'"
@@ -173,7 +183,7 @@ class RowEncoder:
                 check_sendable(topic)
             except ConfigurationError as error:
                 self._refuse(topic_of == number, "topic", str(error))
-        return topics, topic_of
+        return tuple(map(self._space.wire, topics)), topic_of
 
     def _text(self, batch: pa.RecordBatch, name: str) -> Any | None:
         column = self._column(batch, name)
@@ -261,7 +271,7 @@ class RowEncoder:
         if place is None:
             contents = self._contents(batch, keys, properties)
             digests = row_digests(bytes_of(contents), offsets_of(contents).tolist(), self._frame)
-            return pa.array(digests, pa.binary())
+            return fixed_binary(np.frombuffer(digests, np.uint8), DIGEST_CHARS)
         name, column = self._layout.names[place], batch.column(place)
         ids = as_binary(column if pa.types.is_string(column.type) else column.cast(pa.string()))
         self._refuse(
@@ -310,7 +320,7 @@ class RowEncoder:
 
 def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A record batch in pieces of bounded size, at least a row each."""
-    rows = max(1, batch.num_rows * _SLICE_BYTES // max(batch.nbytes, 1))
+    rows = min(max(1, batch.num_rows * _SLICE_BYTES // max(batch.nbytes, 1)), _SLICE_ROWS)
     for start in range(0, batch.num_rows, rows):
         yield batch.slice(start, rows)
 

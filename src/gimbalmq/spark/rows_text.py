@@ -38,9 +38,8 @@ _SEPARATORS: Final = (b"\x01", b"\x02")
 
 
 def as_binary(column: Any) -> Any:
-    """A text or binary column as bytes, from offset 0 of its buffers."""
-    array = column.cast(pa.binary())
-    return array if array.offset == 0 else array.take(pa.array(np.arange(len(array))))
+    """A text or binary column as bytes."""
+    return column.cast(pa.binary())
 
 
 def join(*parts: Any) -> Any:
@@ -69,9 +68,9 @@ def property_part(name: str, values: Any | None) -> Any | None:
 
 def fixed_binary(numbers: npt.NDArray[Any], width: int) -> Any:
     """Numbers as bytes, `width` of them per row."""
-    kind = pa.binary(width)
     buffer = pa.py_buffer(np.ascontiguousarray(numbers).tobytes())
-    return pa.Array.from_buffers(kind, len(numbers), [None, buffer]).cast(pa.binary())
+    rows = buffer.size // width
+    return pa.Array.from_buffers(pa.binary(width), rows, [None, buffer]).cast(pa.binary())
 
 
 def has_separator(texts: Any) -> Mask:

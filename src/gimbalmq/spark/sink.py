@@ -106,7 +106,12 @@ def _write(
         options.selector is None and "sharding_key" in layout.places
     )
     encoder = RowEncoder(
-        layout, topic=options.topic, by_key=by_key, new_id=producer.new_id, where=where
+        layout,
+        topic=options.topic,
+        by_key=by_key,
+        new_ids=producer.new_ids,
+        where=where,
+        namespace=options.namespace,
     )
     cutter = ParcelCutter(
         producer.queues, in_flight_max=options.in_flight_max, rows_per_s=options.rows_per_s

@@ -12,6 +12,7 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Final
 
+from gimbalmq.client.access import reach_options
 from gimbalmq.client.producer import Producer
 from gimbalmq.errors import GimbalError, SendError, TopicNotFoundError
 from gimbalmq.flows.outgoing import SendSettings
@@ -39,10 +40,10 @@ _ROOM_TIMEOUT_S: Final = _SEND_TIMEOUT_S + _PATIENCE_S
 class RowProducer(Producer):
     """A producer that also sends parcels."""
 
-    def new_id(self) -> str:
-        """A new unique message id."""
+    def new_ids(self, count: int) -> list[str]:
+        """New unique message ids, up to 65,536 at a time."""
         sender = self._sender or self._not_running()
-        return sender.new_id(time.time_ns() // 1_000_000)
+        return sender.new_ids(count, time.time_ns() // 1_000_000)
 
     def submit(self, parcel: Parcel) -> Future[SendResult]:
         """Send a parcel, waiting only for room; retries go to another broker.
@@ -212,12 +213,10 @@ def producer_for(options: WriteOptions) -> RowProducer:
     key = os.getpid(), options
     producer = _producers.get(key)
     if producer is None:
-        keys = options.reach.credentials
         producer = RowProducer(
-            options.group,
-            access_key=None if keys is None else keys.access_key,
-            secret_key=None if keys is None else keys.secret_key,
-            tls=options.reach.tls or False,
+            # Names are those of the wire here, of topics as well.
+            options.namespace.wire(options.group),
+            **reach_options(options.reach),
             nameserver=";".join(options.nameservers),
             timeout_s=_SEND_TIMEOUT_S,
             fault_tolerance=options.selector is Selector.FAULT_TOLERANT,

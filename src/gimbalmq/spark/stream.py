@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from gimbalmq.errors import GimbalError
+from gimbalmq.model.queue import MessageQueue
 from gimbalmq.spark.batch import plan_partitions, read_partition
 from gimbalmq.spark.failures import WORKER_MODULE, plain_errors
 from gimbalmq.spark.schema import Column
@@ -91,8 +92,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with plain_errors():
             planner = self._planning()
             if is_symbolic(start):
-                return write_offsets(planner.pin())
-            offsets = read_offsets(start)
+                return self._written(planner.pin())
+            offsets = self._read(start)
             limited = not isinstance(limit, ReadAllAvailable)
             waits_s = () if self._target is not None else _IDLE_WAITS_S
             for wait_s in (*waits_s, None):
@@ -100,26 +101,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if end != offsets or wait_s is None:
                     break
                 time.sleep(wait_s)
-            return write_offsets(end)
+            return self._written(end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - PySpark's name
         """The end of every queue, for the lag in the query's progress."""
         planner = self._planner
-        return write_offsets(planner.latest) if planner is not None and planner.latest else None
+        return self._written(planner.latest) if planner is not None and planner.latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The tasks of the batch between two checkpointed maps."""
         if is_symbolic(start):
             return []
         with plain_errors():
-            ranges = self._planning().ranges(read_offsets(start), read_offsets(end))
+            ranges = self._planning().ranges(self._read(start), self._read(end))
             return plan_partitions(ranges, self._options.read)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Tell the group what is processed; the last batch is told of by `latestOffset`."""
         if not is_symbolic(end):
             with plain_errors():
-                self._planning().tell_group(read_offsets(end))
+                self._planning().tell_group(self._read(end))
+
+    def _read(self, document: dict[str, Any]) -> Offsets:
+        """A map of the checkpoint, which has the user's names of topics."""
+        wire = self._options.read.namespace.wire_queue
+        return {wire(queue): offset for queue, offset in read_offsets(document).items()}
+
+    def _written(self, offsets: Mapping[MessageQueue, int]) -> dict[str, Any]:
+        user = self._options.read.namespace.user_queue
+        return write_offsets({user(queue): offset for queue, offset in offsets.items()})
 
     def stop(self) -> None:
         """Leave the group and close the connections."""

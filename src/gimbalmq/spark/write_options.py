@@ -15,14 +15,16 @@ import msgspec
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.spark.options import (
     DEFAULT_GROUP,
+    READ_NAMES,
     check_names,
     count_option,
     lowered,
+    nameservers_option,
+    namespace_option,
     reach_option,
 )
-from gimbalmq.transport.address import parse_nameservers
 from gimbalmq.transport.reach import PLAIN, Reach
-from gimbalmq.wire.names import RETRY_PREFIX, check_group, check_topic
+from gimbalmq.wire.names import RETRY_PREFIX, Namespace, check_group, check_topic
 
 __all__ = ["Selector", "WriteOptions", "check_target", "parse_write_options"]
 
@@ -38,26 +40,7 @@ _WRITE: Final = (
     "idColumn",
 )
 #: What only reads know.
-_READ_ONLY: Final = (
-    "topicPattern",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "tags",
-    "sql",
-    "columns",
-    "failOnDataLoss",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "maxBytesPerTrigger",
-    "commitOffsets",
-    "groupMode",
-    "allocation",
-)
+_READ_ONLY: Final = tuple(name for name in READ_NAMES if name not in _WRITE)
 
 
 class Selector(enum.Enum):
@@ -86,6 +69,8 @@ class WriteOptions(msgspec.Struct, frozen=True):
     id_column: str | None
     #: Keys and TLS; the secret is left out of its text form.
     reach: Reach = PLAIN
+    #: What topics and the group are prefixed with on their way out.
+    namespace: Namespace = Namespace()
 
 
 def parse_write_options(
@@ -112,7 +97,7 @@ def parse_write_options(
     if id_column is not None and not id_column:
         raise ConfigurationError("option 'idColumn' is empty: name a column, or leave it out")
     return WriteOptions(
-        nameservers=_nameservers(given.get("nameserver"), environment),
+        nameservers=nameservers_option(given, environment),
         topic=_topic(given.get("topic")),
         group=_group(given.get("group")),
         selector=_selector(given.get("selector")),
@@ -120,6 +105,7 @@ def parse_write_options(
         rows_per_s=count_option(given, "maxRowsPerSecond"),
         id_column=id_column,
         reach=reach_option(given),
+        namespace=namespace_option(given),
     )
 
 
@@ -131,18 +117,6 @@ def check_target(topic: str) -> str:
             f"topic '{topic}' is the retry topic of a group, which brokers fill: write to another"
         )
     return topic
-
-
-def _nameservers(text: str | None, environment: Mapping[str, str] | None) -> tuple[str, ...]:
-    try:
-        return parse_nameservers(text, environment)
-    except ConfigurationError as error:
-        if text:
-            raise ConfigurationError(f"option 'nameserver': {error}") from error
-        raise ConfigurationError(
-            "option 'nameserver' is missing: write host:9876 (several are separated by ';'), or "
-            "set the environment variable NAMESRV_ADDR before the Spark session starts"
-        ) from error
 
 
 def _topic(text: str | None) -> str | None:

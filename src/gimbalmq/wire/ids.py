@@ -31,6 +31,7 @@ __all__ = [
 #: Hex digits with an IPv4 and with an IPv6 address; the same for both kinds of id.
 _DIGITS_V4: Final = 32
 _DIGITS_V6: Final = 56
+_IDS_PER_MS: Final = 1 << 16
 
 
 class OffsetId(msgspec.Struct, frozen=True):
@@ -156,3 +157,9 @@ class UniqueIds:
         """A new id for a message born at `now_ms`."""
         elapsed = (now_ms - month_started_ms) & 0xFFFFFFFF
         return f"{self._prefix}{elapsed:08X}{next(self._counter) & 0xFFFF:04X}"
+
+    def many(self, count: int, now_ms: int, month_started_ms: int) -> list[str]:
+        """New ids for messages born at `now_ms`, up to 65,536 of them."""
+        assert count <= _IDS_PER_MS, "more ids than fit into a millisecond"
+        head = f"{self._prefix}{(now_ms - month_started_ms) & 0xFFFFFFFF:08X}"
+        return [f"{head}{one & 0xFFFF:04X}" for one in itertools.islice(self._counter, count)]

@@ -16,7 +16,9 @@ from pyspark.sql import functions as f
 
 from gimbalmq import Admin, Message, Producer, PullConsumer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.client.events import EVENTS_TOPIC, read_topic
+from gimbalmq.core.history import RebalanceEvent, encode_event, moves_of
+from gimbalmq.errors import ConfigurationError, TopicNotFoundError
 from gimbalmq.spark.pipelines import find_pipeline
 from gimbalmq.spark.pipelines.settings import parse_options
 from gimbalmq.spark.pipelines.weights import latest_weights
@@ -198,6 +200,73 @@ def test_group_health_sees_lag_and_moves(cluster, topic, send, run, group_name, 
     assert [row["members"] for row in report.tables["looks"]] == [1, 2]
     assert report.facts["fairness_min"] == 1.0
     assert len(report.tables["queues"]) == 4
+
+
+def test_group_health_hears_of_rebalances_from_the_members(
+    cluster, topic, run, group_name, tmp_path
+):
+    """One queue goes there and back between two looks, which therefore miss it."""
+    options = {"group": group_name, "history": str(tmp_path / "looks.jsonl"), "looks": "1"}
+    log = tmp_path / "rebalances.jsonl"
+
+    def tell(at_ms, member, **queues):
+        queues = dict.fromkeys(queues, (f"{topic}/broker-a/0",))
+        event = RebalanceEvent(at_ms, group_name, member, "NOTICE", "AVG", 2, **queues)
+        with log.open("ab") as file:
+            file.write(encode_event(event) + b"\n")
+
+    tell(0, "ann", acquired=1)
+    tell(61_000, "ann", revoked=1)
+    tell(61_500, "bob", acquired=1)
+    tell(62_000, "bob", revoked=1)
+    tell(64_000, "ann", acquired=1)
+    consumer = PushConsumer(group_name, nameserver=cluster.nameserver)
+    consumer.subscribe(topic, listener=lambda _message: None)
+    with consumer:
+        report = run("group-health", events=str(log), **options)
+    assert report.facts["moves"] == 0
+    assert report.facts["rebalances"] == 5
+    assert (report.facts["rebalance_moves"], report.facts["rebalance_pause_s"]) == (2, 2.5)
+    assert report.facts["rebalance_pause_s_max"] == 2.0
+    assert [(row["taken"], row["moves"]) for row in report.tables["rebalances"]] == [(1, 0), (0, 2)]
+    assert report.tables["rebalanced_queues"] == [
+        {"queue": f"{topic}/broker-a/0", "moves": 2, "pause_s": 2.5, "pause_s_max": 2.0}
+    ]
+
+
+def test_group_health_reads_the_topic_that_members_tell(cluster, topic, run, group_name, tmp_path):
+    options = {"group": group_name, "history": str(tmp_path / "looks.jsonl"), "looks": "1"}
+
+    def member():
+        consumer = PushConsumer(group_name, nameserver=cluster.nameserver, events=EVENTS_TOPIC)
+        consumer.subscribe(topic, listener=lambda _message: None)
+        return consumer
+
+    def told():
+        with Admin(cluster.nameserver) as admin:
+            try:
+                return len(list(moves_of(read_topic(admin, group_name))))
+            except TopicNotFoundError:
+                return 0
+
+    cluster.create_topic(EVENTS_TOPIC, queues=1)
+    with member():
+        wait_until(lambda: told() >= 4, "the first member tells of no queues")
+        with member():
+            wait_until(lambda: told() >= 6, "the members tell of no move")
+            report = run("group-health", **options)
+    assert report.facts["rebalance_moves"] >= 2
+    assert sum(row["moves"] for row in report.tables["rebalances"]) >= 2
+    assert any("rebalances told by members in GIMBALMQ_EVENTS" in line for line in run.told)
+    plain = run("group-health", events="none", **options)
+    assert "rebalances" not in plain.tables
+
+
+def wait_until(condition, what, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
 
 
 def test_a_time_range_is_replayed_and_a_dry_run_writes_nothing(

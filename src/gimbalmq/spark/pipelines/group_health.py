@@ -3,26 +3,36 @@
 Looks at the group again and again, appends what it sees to a file with one JSON object per queue
 and look, and reports on the whole file: runs add up. A move is a queue whose owner changed between
 two looks; a pause is time in which a queue had messages waiting and its committed offset stood.
+
+Where members keep events of their rebalances, these are reported, too (`rebalances`): every move
+and how long it took, also those between two looks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from gimbalmq.client.admin import Admin
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.client.admin import Admin, QueueOffsets
+from gimbalmq.client.events import EVENTS_TOPIC, event_place, read_log, read_topic
+from gimbalmq.core.history import RebalanceEvent
+from gimbalmq.errors import ConfigurationError, TopicNotFoundError
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.spark.pipelines.rebalances import summarize
 from gimbalmq.spark.pipelines.report import Report, bar
-from gimbalmq.spark.pipelines.settings import PipelineOptions
+from gimbalmq.spark.pipelines.settings import PipelineOptions, client_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Look", "Options", "run", "take_looks"]
+
+_NO_EVENTS: Final = "none"
 
 _SCHEMA: Final = (
     "at_ms long, `group` string, topic string, broker string, queue_id int, owner string, "
@@ -39,6 +49,10 @@ class Options(PipelineOptions, frozen=True, kw_only=True, rename="camel"):
     #: How many looks to take now, and how far apart; 0 only reports.
     looks: int = 10
     every_s: float = 5.0
+    #: Where members keep events of their rebalances: a topic or a file; `none` for nowhere.
+    events: str = EVENTS_TOPIC
+    #: Events are added up by so many seconds.
+    period_s: float = 60.0
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -57,9 +71,13 @@ class Look(msgspec.Struct, frozen=True):
 
 def run(spark: SparkSession, options: Options, tell: Callable[[str], None]) -> Report:
     """Look, then report on everything seen so far."""
-    if options.looks < 0 or options.every_s <= 0:
-        raise ConfigurationError("option 'looks' starts at 0, and 'everyS' is above 0")
-    _collect(options, tell)
+    if options.looks < 0 or options.every_s <= 0 or options.period_s < 1:
+        raise ConfigurationError(
+            "option 'looks' starts at 0, 'everyS' is above 0, and 'periodS' starts at 1"
+        )
+    with Admin(options.nameserver, **client_options(options)) as admin:
+        _collect(admin, options, tell)
+        told = _events(admin, options, tell)
     if not Path(options.history).is_file():
         raise ConfigurationError(
             f"option 'history': there is no file {options.history}, and no look was taken that "
@@ -68,32 +86,85 @@ def run(spark: SparkSession, options: Options, tell: Callable[[str], None]) -> R
     from pyspark.sql import functions as f
 
     seen = spark.read.schema(_SCHEMA).json(options.history)
-    return _report(options.group, seen.filter(f.col("group") == options.group))
+    report = _report(options.group, seen.filter(f.col("group") == options.group))
+    return report if told is None else _with_rebalances(report, told, options.period_s)
 
 
-def _collect(options: Options, tell: Callable[[str], None]) -> None:
-    with Admin(options.nameserver) as admin:
-        for number in range(options.looks):
-            if number:
-                time.sleep(options.every_s)
-            looks = take_looks(admin, options.group, time.time_ns() // 1_000_000)
-            with Path(options.history).open("ab") as file:
-                file.writelines(msgspec.json.encode(look) + b"\n" for look in looks)
-            lag = sum(max(0, look.maximum - (look.committed or 0)) for look in looks)
-            owned = sum(look.owner is not None for look in looks)
-            tell(
-                f"look {number + 1} of {options.looks}: {looks[0].members if looks else 0} "
-                f"members, {owned} of {len(looks)} queues owned, lag {lag:,}"
-            )
+def _collect(admin: Admin, options: Options, tell: Callable[[str], None]) -> None:
+    for number in range(options.looks):
+        if number:
+            time.sleep(options.every_s)
+        looks = take_looks(admin, options.group, time.time_ns() // 1_000_000)
+        with Path(options.history).open("ab") as file:
+            file.writelines(msgspec.json.encode(look) + b"\n" for look in looks)
+        lag = sum(max(0, look.maximum - (look.committed or 0)) for look in looks)
+        owned = sum(look.owner is not None for look in looks)
+        tell(
+            f"look {number + 1} of {options.looks}: {looks[0].members if looks else 0} "
+            f"members, {owned} of {len(looks)} queues owned, lag {lag:,}"
+        )
+
+
+def _events(
+    admin: Admin, options: Options, tell: Callable[[str], None]
+) -> list[RebalanceEvent] | None:
+    """What members told of their rebalances; None when nobody keeps such events."""
+    if options.events == _NO_EVENTS:
+        return None
+    place = event_place(options.events)
+    if isinstance(place, Path):
+        found = read_log(place, options.group)
+    else:
+        try:
+            found = read_topic(admin, options.group, place)
+        except TopicNotFoundError:
+            if place != EVENTS_TOPIC:
+                raise
+            tell(f"no member keeps events (there is no topic {place}): moves are those seen")
+            return None
+    tell(f"{len(found)} rebalances told by members in {options.events}")
+    return found
+
+
+def _with_rebalances(report: Report, events: Sequence[RebalanceEvent], period_s: float) -> Report:
+    """The report with what the events say beside what was seen."""
+    found = summarize(events, period_s=period_s)
+    facts = {
+        "rebalances": found.events,
+        "rebalance_moves": found.moves,
+        "rebalance_pause_s": found.pause_s,
+        "rebalance_pause_s_max": found.pause_s_max,
+    }
+    tables = {
+        "rebalances": [msgspec.structs.asdict(one) for one in found.periods],
+        "rebalanced_queues": [msgspec.structs.asdict(one) for one in found.queues],
+    }
+    return Report(
+        report.pipeline, {**report.facts, **facts}, {**report.tables, **tables}, report.picture
+    )
 
 
 def take_looks(admin: Admin, group: str, at_ms: int) -> list[Look]:
-    """Every queue of a group now."""
+    """Every queue of a group now: of the topics that members subscribe to, or that it has read.
+
+    Raises:
+        ConfigurationError: nobody knows the group.
+    """
     view = admin.group(group)
+    if not view.members and group not in admin.groups(internal=True):
+        raise ConfigurationError(
+            f"option 'group': no broker knows a group '{group}': correct the name, or start it"
+        )
     owners = {
         queue: member for member, share in admin.assignments(group).items() for queue in share
     }
-    topics = sorted(view.topics) or sorted({queue.topic for queue in owners})
+    # Also what was read by a query that takes a whole topic, which is no member.
+    topics = view.topics | {queue.topic for queue in admin.consume_stats(group).queues}
+    found: dict[MessageQueue, QueueOffsets] = {}
+    for topic in sorted(topics):
+        if not topic.startswith("%"):
+            with contextlib.suppress(TopicNotFoundError):  # a topic that is still to be made
+                found |= admin.offsets(group, topic)
     return [
         Look(
             at_ms,
@@ -106,9 +177,7 @@ def take_looks(admin: Admin, group: str, at_ms: int) -> list[Look]:
             offsets.committed,
             offsets.maximum,
         )
-        for topic in topics
-        if not topic.startswith("%")
-        for queue, offsets in admin.offsets(group, topic).items()
+        for queue, offsets in sorted(found.items())
     ]
 
 

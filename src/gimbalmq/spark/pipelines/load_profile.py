@@ -14,7 +14,7 @@ from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.spark.pipelines.profile_page import profile_page
 from gimbalmq.spark.pipelines.report import Report, bar
-from gimbalmq.spark.pipelines.settings import PipelineOptions, source_options
+from gimbalmq.spark.pipelines.settings import PipelineOptions, client_options, source_options
 from gimbalmq.spark.pipelines.spread import predict, skew, weights_of
 from gimbalmq.spark.pipelines.weights import WEIGHTS_TOPIC, publish_weights
 
@@ -86,6 +86,7 @@ def run(spark: SparkSession, options: Options, tell: Callable[[str], None]) -> R
             weights_of(loads),
             nameserver=options.nameserver,
             weights_topic=options.weights_topic,
+            **client_options(options),
         )
         facts |= {"weights_version": published.version, "weights_topic": options.weights_topic}
     report = Report(

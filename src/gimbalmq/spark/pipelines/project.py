@@ -21,15 +21,34 @@ libraries:
 configuration:
   spark.gimbalmq.nameserver: "{nameserver}"
   spark.gimbalmq.topic: "{topic}"
-"""
+{more}"""
 
 _MESSAGES: Final = '''\
 """The messages of a topic as a streaming table, and what they add up to."""
+
+import os
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession, functions as f
 
 spark = SparkSession.active()
+
+# Keys and TLS come from the environment, so that no secret stands in a file.
+ACCESS = {
+    option: os.environ[variable]
+    for option, variable in {
+        "accessKey": "ROCKETMQ_ACCESS_KEY",
+        "secretKey": "ROCKETMQ_SECRET_KEY",
+        "tls": "ROCKETMQ_TLS",
+        "tlsCaFile": "ROCKETMQ_TLS_CA_FILE",
+        "tlsCertFile": "ROCKETMQ_TLS_CERT_FILE",
+        "tlsKeyFile": "ROCKETMQ_TLS_KEY_FILE",
+    }.items()
+    if os.environ.get(variable)
+}
+NAMESPACE = spark.conf.get("spark.gimbalmq.namespace", "")
+if NAMESPACE:
+    ACCESS["namespace"] = NAMESPACE
 
 
 @dp.table(comment="Every message, as it was stored.")
@@ -39,6 +58,7 @@ def messages() -> DataFrame:
         .option("nameserver", spark.conf.get("spark.gimbalmq.nameserver"))
         .option("topic", spark.conf.get("spark.gimbalmq.topic"))
         .option("startingOffsets", "earliest")
+        .options(**ACCESS)
         .load()
     )
 
@@ -66,11 +86,14 @@ A Spark Declarative Pipelines project over topic `{topic}`.
     spark-pipelines run
 
 Tables: `messages` (streaming), `load_by_hour`, `messages_by_tag`. Address and topic are in
-`spark-pipeline.yml`.
+`spark-pipeline.yml`; keys and TLS come from the variables `ROCKETMQ_ACCESS_KEY`,
+`ROCKETMQ_SECRET_KEY`, `ROCKETMQ_TLS` (`true`) and `ROCKETMQ_TLS_CA_FILE`.
 """
 
 
-def write_project(folder: Path, *, nameserver: str, topic: str) -> list[Path]:
+def write_project(
+    folder: Path, *, nameserver: str, topic: str, namespace: str | None = None
+) -> list[Path]:
     """Write a project into a new folder; returns its files.
 
     Raises:
@@ -84,6 +107,7 @@ def write_project(folder: Path, *, nameserver: str, topic: str) -> list[Path]:
         "topic": topic,
         "nameserver": nameserver,
         "storage": storage.as_uri(),
+        "more": "" if namespace is None else f'  spark.gimbalmq.namespace: "{namespace}"\n',
     }
     texts = {
         "spark-pipeline.yml": _SPEC.format(**values),

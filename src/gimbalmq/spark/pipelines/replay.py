@@ -7,6 +7,7 @@ id of their row: a replay that is run twice can be told by it.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -83,6 +84,8 @@ def _frame(spark: SparkSession, options: Options) -> DataFrame:
         assert options.dead_letters_of is not None
         source = dlq_topic(check_group(options.dead_letters_of))
         origin = f.col("properties")["RETRY_TOPIC"]
+        if options.namespace is not None:
+            origin = f.regexp_replace(origin, f"^{re.escape(options.namespace)}%", "")
         target = origin if options.to is None else f.lit(options.to)
     given = source_options(
         options,

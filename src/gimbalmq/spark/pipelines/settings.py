@@ -13,16 +13,42 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gimbalmq.client.access import AccessOptions, reach_options
 from gimbalmq.errors import ConfigurationError
+from gimbalmq.spark.options import lowered, namespace_option, reach_option
 
-__all__ = ["PipelineOptions", "option_names", "parse_options", "parse_pairs", "source_options"]
+__all__ = [
+    "PipelineOptions",
+    "client_options",
+    "option_names",
+    "parse_options",
+    "parse_pairs",
+    "source_options",
+]
 
 
 class PipelineOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What every pipeline takes."""
+    """What every pipeline takes: where the cluster is, and how to reach it."""
 
     #: None: the variable NAMESRV_ADDR.
     nameserver: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = None
+    tls: bool | None = None
+    tls_ca_file: str | None = None
+    tls_cert_file: str | None = None
+    tls_key_file: str | None = None
+    #: Prefix of topics and groups that is added and taken off again.
+    namespace: str | None = None
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """All options but the secret, which no text form of them has."""
+        given = [(field, getattr(self, field)) for field in self.__struct_fields__]
+        return [(name, "..." if value and name == "secret_key" else value) for name, value in given]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
 
 
 _T = TypeVar("_T", bound=PipelineOptions)
@@ -88,8 +114,19 @@ def option_names(kind: type[PipelineOptions]) -> list[str]:
 
 def source_options(options: PipelineOptions, **others: object) -> dict[str, str]:
     """Options for `format("rocketmq")`; what is None is left out."""
-    texts = {"nameserver": options.nameserver, **others}
+    shared = msgspec.structs.fields(PipelineOptions)
+    texts = {field.encode_name: getattr(options, field.name) for field in shared} | others
     return {name: _text(value) for name, value in texts.items() if value is not None}
+
+
+def client_options(options: PipelineOptions) -> AccessOptions:
+    """How clients reach the cluster, beside its name servers.
+
+    Raises:
+        ConfigurationError: keys, files or the namespace cannot be used.
+    """
+    given = lowered(source_options(options))
+    return {**reach_options(reach_option(given)), "namespace": namespace_option(given).name}
 
 
 def _text(value: object) -> str:
