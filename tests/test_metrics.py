@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 import urllib.request
 
 import pytest
 
-from gimbalmq import Admin, FaultTolerance, Message, Producer, PushConsumer, metrics
+from aio.conftest import until
+from gimbalmq import Admin, FaultTolerance, Message, Producer, PushConsumer, aio, metrics
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import SendError, StateError
 from gimbalmq.telemetry.catalogue import CATALOGUE
@@ -46,7 +49,16 @@ def test_a_consumer_tells_lag_moves_and_what_came_of_messages(cluster, topic_nam
         assert seen[f"gimbalmq_consumer_ready{{{label}}}"] == 1
         assert seen[f"gimbalmq_consumer_hung_listeners{{{label}}}"] == 0
         assert seen[f'gimbalmq_consumer_moves_total{{{label},direction="acquired"}}'] >= 2
-        assert seen[f"gimbalmq_consumer_rebalances_total{{{label}}}"] >= 1
+        by_trigger = {
+            name: count for name, count in seen.items()
+            if name.startswith(f"gimbalmq_consumer_rebalances_total{{{label},trigger=")
+        }  # fmt: skip
+        assert by_trigger[f'gimbalmq_consumer_rebalances_total{{{label},trigger="start"}}'] >= 1
+        assert by_trigger[f'gimbalmq_consumer_rebalances_total{{{label},trigger="weights"}}'] == 0
+        # The retry topic may have come since.
+        assert sum(by_trigger.values()) <= consumer.stats().rebalances
+        stats = consumer.stats()
+        assert sum(stats.rebalances_by_trigger.values()) == stats.rebalances
         broker = cluster.brokers[0].name
         for number in range(2):
             queue = f'{label},topic="{topic_name}",broker="{broker}",queue="{number}"'
@@ -107,3 +119,59 @@ def test_a_broker_that_is_gone_is_counted_and_isolated(unique_name):
 def test_a_producer_that_does_not_run_has_no_numbers(cluster):
     with pytest.raises(StateError, match="not running"):
         Producer("makers", nameserver=cluster.nameserver).stats()
+
+
+# ---- on an event loop ------------------------------------------------------------------------
+
+
+async def no_work(_message):
+    """A listener."""
+
+
+def test_clients_on_a_loop_are_measured_from_there_and_from_other_threads(
+    cluster, topic_name, group_name
+):
+    label, broker = f'group="{group_name}"', cluster.brokers[0].name
+    consumed = f'gimbalmq_consumer_messages_total{{{label},outcome="consumed"}}'
+
+    async def main():
+        consumer = aio.PushConsumer(group_name, nameserver=cluster.nameserver, start_from="first")
+        consumer.subscribe(topic_name, listener=no_work)
+        async with aio.Producer("loop-makers", nameserver=cluster.nameserver) as producer:
+            for number in range(5):
+                await producer.send(Message(topic_name, str(number).encode()))
+            async with consumer:
+                await until(lambda: values(metrics.text()).get(consumed) == 5, 30.0)
+                return values(await asyncio.to_thread(metrics.text)), producer
+
+    seen, producer = asyncio.run(main())
+    assert seen[consumed] == 5
+    assert seen[f"gimbalmq_consumer_live{{{label}}}"] == 1
+    stored = f'group="loop-makers",broker="{broker}",outcome="stored"'
+    assert seen[f"gimbalmq_producer_attempts_total{{{stored}}}"] == 5
+    assert label not in metrics.text(), "a consumer that has stopped is gone"
+    assert "loop-makers" not in metrics.text()
+    with pytest.raises(StateError, match="not running"):
+        producer.from_thread(producer.stats)
+
+
+def test_a_consumer_whose_loop_does_not_answer_is_not_live(cluster, topic_name, group_name):
+    async def main():
+        consumer = aio.PushConsumer(group_name, nameserver=cluster.nameserver)
+        consumer.subscribe(topic_name, listener=no_work)
+        seen, looked = [], threading.Event()
+
+        def look():
+            seen.append(values(metrics.text()))
+            looked.set()
+
+        async with consumer:
+            thread = threading.Thread(target=look)
+            thread.start()
+            assert looked.wait(20), "the loop is held up until the other thread has looked"
+            thread.join()
+        return seen[0]
+
+    seen = asyncio.run(main())
+    assert seen[f'gimbalmq_consumer_live{{group="{group_name}"}}'] == 0
+    assert seen[f'gimbalmq_consumer_ready{{group="{group_name}"}}'] == 0

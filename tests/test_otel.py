@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 
@@ -9,7 +10,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from gimbalmq import Admin, Message, Producer, PushConsumer, otel
+from aio.conftest import until
+from gimbalmq import Admin, Message, Producer, PushConsumer, aio, otel
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, GimbalError
 from gimbalmq.model.queue import MessageQueue
@@ -126,6 +128,59 @@ def test_every_way_to_send_has_a_span_also_one_that_fails(cluster, topic, spans)
             producer.send(Message(topic, b"4"), queue=MessageQueue(topic, "no-such-broker", 0))
     batch, oneway, failed = spans.named(f"send {topic}")
     assert batch.attributes["messaging.batch.message_count"] == 2
+    assert oneway.status.is_ok
+    assert failed.status.status_code is trace.StatusCode.ERROR
+
+
+def test_coroutines_that_run_at_once_each_go_on_with_the_trace_of_their_sender(
+    cluster, topic, group_name, spans
+):
+    inside = {}
+
+    async def main():
+        consumer = aio.PushConsumer(group_name, nameserver=cluster.nameserver, start_from="first")
+        otel.instrument(consumer, tracer_provider=spans.provider)
+        together = asyncio.Barrier(3)
+
+        @consumer.subscribe(topic)
+        async def listen(message):
+            before = trace.get_current_span().get_span_context().span_id
+            await together.wait()
+            after = trace.get_current_span().get_span_context().span_id
+            assert before == after
+            inside[after] = message.properties["traceparent"].split("-")[2]
+            if message.body == b"1":
+                raise ValueError("no luck")
+
+        async with aio.Producer("makers", nameserver=cluster.nameserver) as producer:
+            otel.instrument(producer, tracer_provider=spans.provider)
+            await asyncio.gather(*(producer.send(Message(topic, b"%d" % n)) for n in range(3)))
+        async with consumer:
+            await until(lambda: len(spans.named(f"process {topic}")) == 3, 30.0)
+
+    asyncio.run(main())
+    sent = {span.context.span_id for span in spans.named(f"send {topic}")}
+    processed = spans.named(f"process {topic}")
+    assert len(sent) == len(processed) == 3
+    assert {span.parent.span_id for span in processed} == sent
+    assert {span.context.span_id: f"{span.parent.span_id:016x}" for span in processed} == inside
+    assert [span.status.is_ok for span in processed].count(False) == 1
+
+
+def test_every_way_to_send_on_a_loop_has_a_span_also_one_that_fails(cluster, topic, spans):
+    async def main():
+        async with aio.Producer("makers", nameserver=cluster.nameserver) as producer:
+            otel.instrument(producer, tracer_provider=spans.provider)
+            await producer.send_batch([Message(topic, b"1"), Message(topic, b"2")])
+            await producer.send_oneway(Message(topic, b"3"))
+            nowhere = MessageQueue(topic, "no-such-broker", 0)
+            with pytest.raises(GimbalError):
+                await producer.send(Message(topic, b"4"), queue=nowhere)
+
+    asyncio.run(main())
+    batch, oneway, failed = spans.named(f"send {topic}")
+    assert batch.attributes["messaging.batch.message_count"] == 2
+    assert "messaging.message.id" in batch.attributes
     assert oneway.status.is_ok
     assert failed.status.status_code is trace.StatusCode.ERROR
 

@@ -7,6 +7,7 @@ metrics.serve(9464)          # http://127.0.0.1:9464/metrics, every running clie
 
 from __future__ import annotations
 
+from gimbalmq import aio
 from gimbalmq.client.producer import Producer
 from gimbalmq.client.producer_stats import ProducerStats
 from gimbalmq.client.push_consumer import PushConsumer
@@ -46,8 +47,8 @@ def collect() -> list[Family]:
     for client in running():
         try:
             families += _families(client)
-        except StateError:
-            continue  # stopped since it was listed
+        except (StateError, TimeoutError):
+            continue  # stopped since it was listed, or on a loop that is busy
     return joined(families)
 
 
@@ -57,7 +58,22 @@ def _families(client: object) -> list[Family]:
             return consumer_families(client.stats(), client.probe())
         case Producer():
             return producer_families(client.stats())
+        case aio.PushConsumer():
+            return _loop_consumer(client)
+        case aio.Producer():
+            return producer_families(client.from_thread(client.stats))
     return []
+
+
+def _loop_consumer(consumer: aio.PushConsumer) -> list[Family]:
+    try:
+        return consumer_families(
+            *consumer.from_thread(lambda: (consumer.stats(), consumer.probe()))
+        )
+    except TimeoutError:  # a loop that does not answer does not consume
+        return [
+            _of(metric, 0, consumer.group) for metric in (cat.CONSUMER_LIVE, cat.CONSUMER_READY)
+        ]
 
 
 def consumer_families(stats: ConsumerStats, probe: Probe) -> list[Family]:
@@ -88,7 +104,10 @@ def consumer_families(stats: ConsumerStats, probe: Probe) -> list[Family]:
         ),
         _of(cat.CONSUMER_IN_FLIGHT, stats.cached, group),
         _of(cat.CONSUMER_HUNG, stats.hung_now, group),
-        _of(cat.CONSUMER_REBALANCES, stats.rebalances, group),
+        cat.CONSUMER_REBALANCES.family(
+            cat.CONSUMER_REBALANCES.sample(count, group, trigger)
+            for trigger, count in stats.rebalances_by_trigger.items()
+        ),
         cat.CONSUMER_MOVES.family(
             cat.CONSUMER_MOVES.sample(count, group, direction) for direction, count in moves.items()
         ),

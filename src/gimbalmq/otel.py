@@ -12,10 +12,11 @@ go where the application's SDK sends them.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from gimbalmq import aio
 from gimbalmq.client.producer import Producer
 from gimbalmq.client.push_consumer import PushConsumer
 from gimbalmq.client.send_hooks import SendDone
@@ -24,11 +25,12 @@ from gimbalmq.model.message import Message, SendResult
 from gimbalmq.wire.record import ReceivedMessage
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
     from opentelemetry.trace import Span, TracerProvider
 
 __all__ = ["instrument"]
 
-_ClientT = TypeVar("_ClientT", Producer, PushConsumer)
+_ClientT = TypeVar("_ClientT", Producer, PushConsumer, aio.Producer, aio.PushConsumer)
 _SYSTEM = {"messaging.system": "rocketmq"}
 
 
@@ -36,7 +38,7 @@ def instrument(client: _ClientT, *, tracer_provider: TracerProvider | None = Non
     """Make spans for what a producer sends, or a consumer's listeners do; returns the client.
 
     Args:
-        client: A producer, or a consumer that is not started yet.
+        client: A producer, or a push consumer that is not started yet; of `gimbalmq.aio`, too.
         tracer_provider: Where spans go; None: the application's own provider.
 
     Raises:
@@ -50,9 +52,9 @@ def instrument(client: _ClientT, *, tracer_provider: TracerProvider | None = Non
         ) from error
     tracer = trace.get_tracer("gimbalmq", tracer_provider=tracer_provider)
     match client:
-        case Producer():
+        case Producer() | aio.Producer():
             client.send_hook = _send_spans(client, tracer)
-        case PushConsumer():
+        case PushConsumer() | aio.PushConsumer():
             spans = _ListenerSpans(client, tracer)
             client.before(spans.begin)
             client.after(spans.end)
@@ -64,7 +66,7 @@ def instrument(client: _ClientT, *, tracer_provider: TracerProvider | None = Non
 
 
 def _send_spans(
-    producer: Producer, tracer: Any
+    producer: Producer | aio.Producer, tracer: Any
 ) -> Callable[[Sequence[Message]], tuple[Sequence[Message], SendDone]]:
     from opentelemetry import propagate, trace
 
@@ -113,12 +115,11 @@ def _with_properties(message: Message, added: dict[str, str]) -> Message:
 
 
 class _ListenerSpans:
-    """Spans around listeners: one for each call, begun and ended on the thread of the listener."""
+    """Spans around listeners: one for each call, begun and ended on its thread or in its task."""
 
-    def __init__(self, consumer: PushConsumer, tracer: Any) -> None:
+    def __init__(self, consumer: PushConsumer | aio.PushConsumer, tracer: Any) -> None:
         self._consumer = consumer
         self._tracer = tracer
-        self._mine = threading.local()
 
     def begin(self, given: ReceivedMessage | list[ReceivedMessage]) -> None:
         from opentelemetry import context, propagate, trace
@@ -151,20 +152,26 @@ class _ListenerSpans:
             },
         )
         # What the listener sends or calls becomes a part of this span.
-        self._mine.current = span, context.attach(trace.set_span_in_context(span, parent))
+        _current.set((self, span, context.attach(trace.set_span_in_context(span, parent))))
 
     def end(self, _given: object, error: Exception | None, _took_s: float) -> None:
         from opentelemetry import context
 
-        current = getattr(self._mine, "current", None)
-        if current is None:
+        current = _current.get()
+        if current is None or current[0] is not self:
             return  # an earlier hook refused the message
-        self._mine.current = None
-        span, token = current
+        _current.set(None)
+        _, span, token = current
         context.detach(token)
         if error is not None:
             _failed(span, error)
         span.end()
+
+
+#: The span of the listener that runs here, whose it is, and how to go back to what was before.
+_current: Final[ContextVar[tuple[_ListenerSpans, Span, Token[Context]] | None]] = ContextVar(
+    "gimbalmq_listener_span", default=None
+)
 
 
 def _failed(span: Span, error: BaseException) -> None:

@@ -10,7 +10,7 @@ from gimbalmq.aio import Admin, LitePullConsumer, Producer, PullConsumer, PushCo
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.broker.access import Account
 from gimbalmq.errors import AccessDeniedError, ConfigurationError, TransportError
-from transport.certificates import client_context, server_context
+from transport.certificates import client_context, server_files
 
 KEYS = {"access_key": "keeper", "secret_key": "keeper-secret"}
 
@@ -72,7 +72,7 @@ def test_tls_with_client_certificates_carries_every_kind_of_client(run):
             with pytest.raises(TransportError, match="certificate is not accepted"):
                 await admin.topics()
 
-    with EmbeddedCluster(tls=server_context(wants_client=True)) as cluster:
+    with EmbeddedCluster(tls=server_files(wants_client=True)) as cluster:
         run(round_trip(cluster.nameserver, tls=client_context(shows_client=True)))
         run(untrusted(cluster.nameserver))
 

@@ -452,6 +452,22 @@ def test_states_are_told(run, cluster, topic, group):
     run(main())
 
 
+def test_an_sql_expression_that_the_broker_refuses_while_running_is_logged(
+    run, cluster, topic, group, caplog
+):
+    more = f"{topic}-more"
+    cluster.create_topic(more, queues=1)
+
+    async def main():
+        consumer = consumer_of(cluster, group)
+        consumer.subscribe(topic, listener=print)
+        async with consumer:
+            consumer.subscribe(more, sql="amount >>> 3", listener=print)
+            await until(lambda: "refuses the SQL expression 'amount >>> 3'" in caplog.text)
+
+    run(main())
+
+
 def test_a_cancelled_start_leaves_nothing_behind(run, topic, group):
     async def main():
         consumer = PushConsumer(group, nameserver="127.0.0.1:9")

@@ -43,6 +43,22 @@ def test_a_subscribed_poller_reads_everything_and_goes_on_where_it_was(run, clus
     assert sorted(second) == [b"0", b"1", b"2"]
 
 
+def test_a_running_poller_refuses_an_sql_expression_that_the_broker_refuses(
+    run, cluster, topic, group
+):
+    more = f"{topic}-more"
+    cluster.create_topic(more, queues=1)
+
+    async def main():
+        async with LitePullConsumer(group, nameserver=cluster.nameserver) as consumer:
+            await consumer.subscribe(topic)
+            with pytest.raises(ConfigurationError, match="amount >>> 3"):
+                await consumer.subscribe(more, sql="amount >>> 3")
+            await consumer.subscribe(more, sql="amount > 3")
+
+    run(main())
+
+
 def test_a_poller_over_assigned_queues_seeks_commits_and_pauses(run, cluster, topic, group):
     async def main():
         results = await send(cluster, topic, 8)

@@ -190,6 +190,26 @@ def test_single_dead_letters_are_re_driven_and_the_others_stay_listed(
     assert (unknown.code, "only 0 of the 1 ids" in unknown.err) == (2, True)
 
 
+def test_dead_letters_of_a_broker_that_has_just_got_its_first_are_listed(
+    cluster, group, topic, member
+):
+    def bury(message):
+        raise DeadLetter("for the test")
+
+    class EarlyLook(Admin):
+        """Asked for offsets, one broker did not have the topic yet."""
+
+        def offsets(self, group, topic):
+            found = super().offsets(group, topic)
+            late = max(queue.broker for queue in found)
+            return {queue: one for queue, one in found.items() if queue.broker != late}
+
+    member("ann", bury)
+    eventually(lambda: len(dead_letters(cluster, group)) == 12)
+    with EarlyLook(cluster.nameserver) as admin:
+        assert len(list(DeadLetters(admin, group).waiting())) == 12
+
+
 def test_a_group_that_never_failed_has_no_dead_letters(cluster, group, topic, member):
     one = member("ann")
     eventually(lambda: len(owned(one, topic)) == 4)

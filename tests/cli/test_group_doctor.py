@@ -93,7 +93,7 @@ def test_a_healthy_group_is_healthy(cluster, group, topic, member, ordered):
 def test_a_group_that_left_is_told(cluster, group, topic, member):
     send(cluster, topic)
     one = member("ann")
-    settle(topic, one)
+    eventually(lambda: one.stats().consumed == 12)
     one.stop()
     send(cluster, topic, 3)
     assert "3 messages wait" in doctor(cluster, group)["NO_MEMBERS"]["message"]

@@ -8,6 +8,7 @@ from client.reaching import consume, eventually, round_trip, send
 from client.small_cluster import SmallCluster
 from gimbalmq import (
     Admin,
+    DeadLetter,
     LitePullConsumer,
     Message,
     Producer,
@@ -18,6 +19,8 @@ from gimbalmq import (
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.broker.access import Account
 from gimbalmq.client.access import Access, CurrentNameServers, client_access
+from gimbalmq.client.dead_letters import DeadLetters
+from gimbalmq.client.guard import GroupGuard
 from gimbalmq.errors import (
     AccessDeniedError,
     ConfigurationError,
@@ -27,7 +30,7 @@ from gimbalmq.errors import (
     UnreachableError,
 )
 from gimbalmq.transport.nameservers import NameServerSource
-from transport.certificates import client_context, server_context
+from transport.certificates import client_context, server_files
 from transport.server import LoopbackServer, closed_port
 
 KEYS = {"access_key": "keeper", "secret_key": "keeper-secret"}
@@ -53,7 +56,7 @@ def guarded():
 
 @pytest.fixture(scope="module")
 def encrypted():
-    with EmbeddedCluster(tls=server_context(wants_client=True)) as cluster:
+    with EmbeddedCluster(tls=server_files(wants_client=True)) as cluster:
         cluster.create_topic("letters", queues=2)
         yield cluster
 
@@ -316,6 +319,46 @@ def test_a_retried_message_of_a_namespace_knows_its_topic(shared_cluster):
         "orders",
         "%RETRY%retrying",
     }
+
+
+@pytest.mark.rule("W5.9")
+def test_dead_letters_of_a_namespace_are_listed_and_given_to_its_group_again(shared_cluster):
+    options = {"nameserver": shared_cluster.nameserver, "namespace": "attic"}
+    got, bury = [], [True]
+
+    def listener(message):
+        if bury[0]:
+            raise DeadLetter("for the test")
+        got.append((message.topic, message.body))
+
+    consumer = PushConsumer("burying", start_from="first", **options)
+    consumer.subscribe("buried", listener=listener)
+    shared_cluster.create_topic("attic%buried", queues=1)
+    with (
+        consumer,
+        Producer("p", **options) as producer,
+        Admin(**options) as admin,
+    ):
+        producer.send(Message("buried", b"x"))
+        letters = DeadLetters(admin, "burying")
+        (letter,) = eventually(lambda: list(letters.waiting()))
+        bury[0] = False
+        letters.redrive(letter)
+        assert eventually(lambda: got) == [("buried", b"x")]
+        assert list(letters.waiting()) == [], "what was re-driven is not listed again"
+        assert len(list(letters.waiting(again=True))) == 1
+
+
+@pytest.mark.rule("W5.9")
+def test_a_guard_watches_the_group_of_its_namespace(shared_cluster):
+    options = {"nameserver": shared_cluster.nameserver, "namespace": "shop"}
+    consumer = PushConsumer("watched", **options)
+    consumer.subscribe("orders", listener=print)
+    with consumer, Admin(**options) as admin, Admin(shared_cluster.nameserver) as everything:
+        seen = eventually(GroupGuard(admin, "watched").step)
+        assert {deed.group for deed in seen} == {"watched"}
+        assert {member for deed in seen for member in deed.members} == {consumer.client_id}
+        assert not any(deed.members for deed in GroupGuard(everything, "watched").step())
 
 
 # ---- name servers ----------------------------------------------------------------------------

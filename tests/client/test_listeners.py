@@ -305,6 +305,37 @@ def test_an_sql_expression_that_the_broker_refuses_is_an_error_at_start(cluster,
     assert topic in str(raised.value)
 
 
+@pytest.mark.rule("W8a")
+def test_an_sql_expression_that_the_broker_refuses_is_an_error_while_running(
+    cluster, topic, consumer_of, unique_name
+):
+    more, unborn = unique_name("more"), unique_name("unborn")
+    cluster.create_topic(more, queues=1)
+    with consumer_of(print) as consumer:
+        with pytest.raises(ConfigurationError, match="amount >>> 3") as raised:
+            consumer.subscribe(more, sql="amount >>> 3", listener=print)
+        assert more in str(raised.value)
+        assert {queue.topic for queue in consumer.assignment()} <= {
+            topic,
+            f"%RETRY%{consumer.group}",
+        }
+        consumer.subscribe(unborn, sql="amount > 3", listener=print)  # no broker to ask yet
+
+
+def test_a_topic_with_a_good_sql_expression_may_be_added_while_running(
+    cluster, consumer_of, wait_for, unique_name
+):
+    more, got = unique_name("more"), []
+    cluster.create_topic(more, queues=1)
+    with Producer("shop", nameserver=cluster.nameserver) as producer:
+        producer.send(Message(more, b"small", properties={"amount": "1"}))
+        producer.send(Message(more, b"large", properties={"amount": "9"}))
+    with consumer_of(print) as consumer:
+        consumer.subscribe(more, sql="amount > 3", listener=lambda one: got.append(one.body))
+        wait_for(lambda: got)
+    assert got == [b"large"]
+
+
 def test_a_good_sql_expression_filters(cluster, topic, group, send, wait_for):
     send(Message(topic, b"small", properties={"amount": "1"}))
     send(Message(topic, b"large", properties={"amount": "9"}))

@@ -128,6 +128,20 @@ def test_no_queue_of_a_pull_kind_expires(poller, puller, topic):
         assert limit is None
 
 
+@pytest.mark.rule("W8a")
+def test_pull_kinds_refuse_an_sql_expression_that_the_broker_refuses(
+    poller, puller, cluster, topic, unique_name
+):
+    more = unique_name("more")
+    cluster.create_topic(more, queues=1)
+    reading, pulling = poller(), puller()
+    reading.subscribe(topic)
+    for consumer in (reading, pulling):
+        with pytest.raises(ConfigurationError, match="amount >>> 3"):
+            consumer.subscribe(more, sql="amount >>> 3")
+        consumer.subscribe(more, sql="amount > 3")
+
+
 # ---- polling -------------------------------------------------------------------------------------
 
 

@@ -57,11 +57,15 @@ def test_traces_of_a_consumer_are_found_by_mqadmin(
         assert time.monotonic() < deadline, text
 
 
-def test_an_sql_expression_is_checked_at_the_broker_before_joining(rocketmq, topic, group_name):
+def test_an_sql_expression_is_checked_at_the_broker_before_it_is_used(rocketmq, topic, group_name):
     consumer = PushConsumer(group_name, nameserver=rocketmq.nameserver)
     consumer.subscribe(topic, sql="amount >>> 3", listener=print)
     with pytest.raises(ConfigurationError, match="amount >>> 3"):
         consumer.start()
+    with consuming(rocketmq, group_name, topic, print) as running:
+        with pytest.raises(ConfigurationError, match="amount >>> 4"):
+            running.subscribe(topic, sql="amount >>> 4", listener=print)
+        running.subscribe(topic, sql="amount > 4", listener=print)
 
 
 @pytest.mark.matrix
@@ -80,7 +84,7 @@ def test_subscriptions_are_left_out_of_heartbeats_only_where_the_broker_remember
             beaten = threading.Event()
             consumer._membership.tell(lambda _host, done=beaten.set: instance.heartbeat(done))
             assert beaten.wait(10.0)
-        understood = bool(instance._remembered)
+        understood = bool(instance.registrations._remembered)
         send(b"2")
         eventually(lambda: got == [b"1", b"2"])
     assert understood is (server_version != "4.9.5")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
+from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.membership import Membership
 from gimbalmq.aio.polling import LoopPollQueue
 from gimbalmq.aio.shared import LoopInstance
@@ -22,7 +22,7 @@ from gimbalmq.wire.record import ReceivedMessage
 __all__ = ["LitePullConsumer"]
 
 
-class LitePullConsumer(LitePullReader[Membership]):
+class LitePullConsumer(LitePullReader[Membership], Lifetime):
     """Reads messages when asked to, while pulling ahead on the loop.
 
         async with LitePullConsumer("reports", nameserver="127.0.0.1:9876") as consumer:
@@ -34,20 +34,25 @@ class LitePullConsumer(LitePullReader[Membership]):
     `on_rebalance`, `assignment`, `pause` and `resume` do not wait and are plain methods.
     """
 
-    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
+    def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:
         self._polls: LoopPollQueue | None = None
-        return Membership(self.group, self.client_id, access, settings)
+        return Membership(self.group, self.client_id, access, timers)
 
     # ---- what to read ------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
         """Share a topic with the other members of the group."""
-        if self._note_topic(topic, tags, sql):
+        wire_topic = self._choose_topic(topic, tags, sql)
+        if sql is not None and self._membership.state == "running":
+            await self._membership.shared.run(self._vetting(wire_topic, tags, sql))
+        self._read_topic(wire_topic, tags, sql)
+        if self._to_start:
             await self._start_now()
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
-        if self._note_queues(queues):
+        self._take_queues(queues)
+        if self._to_start:
             await self._start_now()
 
     # ---- life --------------------------------------------------------------------------------
@@ -86,17 +91,6 @@ class LitePullConsumer(LitePullReader[Membership]):
             if self._polls is not None:
                 self._polls.close()
             await self._membership.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # ---- reading -----------------------------------------------------------------------------
 

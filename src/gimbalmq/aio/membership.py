@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from gimbalmq.aio.shared import LoopInstance, check_loop, share
 from gimbalmq.client.access import Access
-from gimbalmq.client.membership import MemberLife
-from gimbalmq.core.consumer.effects import RebalanceReport
+from gimbalmq.client.membership import MemberLife, callback_failed
 from gimbalmq.core.consumer.events import StopRequested
 from gimbalmq.errors import GimbalError
+from gimbalmq.flows.effects import Flow
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 
@@ -43,11 +43,6 @@ class Membership(MemberLife):
 
     # ---- what the host reports ---------------------------------------------------------------
 
-    def announce(self, report: RebalanceReport) -> None:
-        """Tell the callbacks of a change, one report after the other, in a task."""
-        for callback in tuple(self._callbacks):
-            self.notify(callback, report)
-
     def notify(self, callback: Callable[[_T], object], news: _T) -> None:
         """Tell one of the user's callbacks, a function or a coroutine function, in a task."""
         self._news.append((callback, news))
@@ -62,8 +57,7 @@ class Membership(MemberLife):
                 if inspect.isawaitable(outcome):
                     await outcome
             except Exception:  # noqa: BLE001 - user code
-                kind = "rebalance" if isinstance(news, RebalanceReport) else type(news).__name__
-                _log.exception("%s callback of group %s failed", kind, self.group)
+                callback_failed(self.group, news)
 
     def ended(self) -> None:
         """The machine has nothing left to do."""
@@ -148,6 +142,21 @@ class Membership(MemberLife):
         _ = self.shared  # says so when it is not running, or used from elsewhere
         assert self._host is not None
         return question(self._host)
+
+    def ask_there(self, question: Callable[[], _T], timeout_s: float) -> _T:
+        """Put a question on the loop of this member, from any thread."""
+        if self.state != "running" or self._shared is None:
+            raise self.not_running()
+        return self._shared.ask(question, timeout_s)
+
+    def vet(self, question: Flow[None]) -> None:
+        """Ask brokers whether they agree, while the caller goes on; logs why not."""
+
+        def answered(outcome: GimbalError | None) -> None:
+            if outcome is not None:
+                _log.error("group %s: %s", self.group, outcome)
+
+        self.shared.driver.spawn(question, answered)
 
     def _check_here(self, shared: LoopInstance) -> None:
         check_loop(shared, f"the consumer of group '{self.group}'")

@@ -4,36 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self, TypeVar
 
+from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.sender import Sender
 from gimbalmq.aio.shared import check_loop, share
 from gimbalmq.aio.transaction import CheckAnswer, Checks, Transaction
 from gimbalmq.client.producer_options import ProducerOptions
 from gimbalmq.client.producer_stats import ProducerStats, producer_stats
 from gimbalmq.client.selectors import QueueSelector
-from gimbalmq.client.transaction import not_ended, stored_half, unsafe_half
+from gimbalmq.client.send_hooks import SendHook, hooked_async
+from gimbalmq.client.transaction import ending, stored_half, unsafe_half
 from gimbalmq.core.fault import BrokerHealth
-from gimbalmq.errors import GimbalError, SendError, StateError, TransportError
+from gimbalmq.errors import SendError, StateError, TransportError
 from gimbalmq.flows.transaction import (
     HALF_FLAG,
     HalfMessage,
     Outcome,
     check_transactional,
-    end_transaction,
     half_properties,
 )
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.telemetry.running import began, ended
 
 __all__ = ["Producer"]
 
 _log = logging.getLogger("gimbalmq.producer")
+_T = TypeVar("_T")
 
 
-class Producer(ProducerOptions[CheckAnswer]):
+class Producer(ProducerOptions[CheckAnswer], Lifetime):
     """Sends messages from coroutines; an async context manager.
 
     Any number of coroutines may send at once: their messages share one connection per broker and
@@ -49,6 +51,8 @@ class Producer(ProducerOptions[CheckAnswer]):
     """
 
     def _prepare_life(self) -> None:
+        #: Around every send, if somebody wants that.
+        self.send_hook: SendHook | None = None
         self._sender: Sender | None = None
         self._checks: Checks | None = None
 
@@ -68,6 +72,7 @@ class Producer(ProducerOptions[CheckAnswer]):
             raise
         sender.publishing.start_detector()
         self._sender, self._checks = sender, checks
+        began(self)
         return self
 
     async def stop(self) -> None:
@@ -80,6 +85,7 @@ class Producer(ProducerOptions[CheckAnswer]):
             return
         check_loop(sender.shared, f"the producer of group '{self.group}'")
         self._sender = self._checks = None
+        ended(self)
         shared, timeout_s = sender.shared, self._settings.timeout_s
         try:
             if checks is not None:
@@ -93,17 +99,6 @@ class Producer(ProducerOptions[CheckAnswer]):
             _log.warning("group %s: not every broker has answered to the goodbye", self.group)
         finally:
             await shared.release()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # ---- sending -----------------------------------------------------------------------------
 
@@ -130,7 +125,14 @@ class Producer(ProducerOptions[CheckAnswer]):
             SendError: no broker stored it, or there was no room for it in time.
             TopicNotFoundError: the topic does not exist and is not created by brokers.
         """
-        return await self._running().send(message, queue, selector, self._limit_s(timeout_s))
+        sender, limit_s = self._running(), self._limit_s(timeout_s)
+        if self.send_hook is not None:
+            return await hooked_async(
+                self.send_hook,
+                (message,),
+                lambda changed: sender.send(changed[0], queue, selector, limit_s),
+            )
+        return await sender.send(message, queue, selector, limit_s)
 
     async def send_oneway(
         self,
@@ -140,7 +142,15 @@ class Producer(ProducerOptions[CheckAnswer]):
         selector: QueueSelector | None = None,
     ) -> None:
         """Hand a message to the connection and wait for nothing: it may get lost."""
-        await self._running().send_oneway(message, queue, selector)
+        sender = self._running()
+        if self.send_hook is not None:
+            await hooked_async(
+                self.send_hook,
+                (message,),
+                lambda changed: sender.send_oneway(changed[0], queue, selector),
+            )
+            return
+        await sender.send_oneway(message, queue, selector)
 
     async def send_batch(
         self,
@@ -156,10 +166,17 @@ class Producer(ProducerOptions[CheckAnswer]):
             SendError: a batch was not stored; says how many before it were.
             ConfigurationError: the topics differ, or a message has a delay.
         """
+        sender, limit_s = self._running(), self._limit_s(timeout_s)
         listed: Sequence[Message] = (
             messages if isinstance(messages, list | tuple) else tuple(messages)
         )
-        return await self._running().send_batch(listed, queue, selector, self._limit_s(timeout_s))
+        if self.send_hook is not None:
+            return await hooked_async(
+                self.send_hook,
+                listed,
+                lambda changed: sender.send_batch(changed, queue, selector, limit_s),
+            )
+        return await sender.send_batch(listed, queue, selector, limit_s)
 
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send what gathers for a batch, and wait until every message has its result.
@@ -190,16 +207,23 @@ class Producer(ProducerOptions[CheckAnswer]):
         in_flight = sender.room.messages, sender.room.bytes
         return producer_stats(self.group, self.client_id, sender.meter, self.brokers(), in_flight)
 
-    def _limit_s(self, timeout_s: float | None) -> float:
-        return self._settings.timeout_s if timeout_s is None else timeout_s
+    def from_thread(self, question: Callable[[], _T], timeout_s: float = 2.0) -> _T:
+        """Ask this producer from a thread that is not its loop's: `from_thread(producer.stats)`.
+
+        Raises:
+            StateError: it is not running.
+            TimeoutError: its loop was busy for all that time.
+        """
+        return (self._sender or self._not_running()).shared.ask(question, timeout_s)
+
+    def _not_running(self) -> Sender:
+        raise StateError(
+            f"producer of group '{self.group}' is not running: use it in an async with statement, "
+            "or await start() first"
+        )
 
     def _running(self) -> Sender:
-        sender = self._sender
-        if sender is None:
-            raise StateError(
-                f"producer of group '{self.group}' is not running: use it in an async with "
-                "statement, or await start() first"
-            )
+        sender = self._sender or self._not_running()
         check_loop(sender.shared, f"the producer of group '{self.group}'")
         return sender
 
@@ -253,16 +277,8 @@ class Producer(ProducerOptions[CheckAnswer]):
         remark: str | None,
         timeout_s: float,
     ) -> None:
-        try:
-            if not address:
-                raise TransportError(f"broker '{half.broker}' has no master now")
-            await sender.shared.run(
-                end_transaction(
-                    address, sender.wire_group, half, outcome, remark=remark, timeout_s=timeout_s
-                )
-            )
-        except GimbalError as error:
-            raise not_ended(half, outcome, error) from error
+        flow = ending(address, sender.wire_group, half, outcome, remark, timeout_s)
+        await sender.shared.run(flow)
 
     async def _answer_check(
         self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None

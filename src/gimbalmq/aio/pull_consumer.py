@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Self
 
+from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.membership import Membership
 from gimbalmq.aio.pull_schedule import LoopSchedule
 from gimbalmq.client.access import Access
@@ -16,7 +16,7 @@ from gimbalmq.wire.record import PullResult
 __all__ = ["PullConsumer"]
 
 
-class PullConsumer(PullReader[Membership]):
+class PullConsumer(PullReader[Membership], Lifetime):
     """Pulls from any queue at any offset; its group shares out the topics it asks about.
 
         async with PullConsumer("audit", nameserver="127.0.0.1:9876") as consumer:
@@ -28,8 +28,8 @@ class PullConsumer(PullReader[Membership]):
     `on_queues_changed` do not wait and are plain methods; tasks may be coroutine functions.
     """
 
-    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
-        return Membership(self.group, self.client_id, access, settings)
+    def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:
+        return Membership(self.group, self.client_id, access, timers)
 
     def _new_schedule(self) -> LoopSchedule:
         return LoopSchedule(self._threads)
@@ -45,17 +45,6 @@ class PullConsumer(PullReader[Membership]):
             await self._schedule.stop()
         if await self._membership.stop(drain_s=0.0):
             await self._membership.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
     # ---- reading -----------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeVar, cast
 
+from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.membership import Membership
 from gimbalmq.aio.sender import Sender
 from gimbalmq.aio.shared import LoopInstance
@@ -16,23 +17,24 @@ from gimbalmq.client.access import Access
 from gimbalmq.client.consumer_trace import TraceNotes, trace_settings
 from gimbalmq.client.events import event_message, event_settings
 from gimbalmq.client.hooks import AsyncListener, with_hooks, with_hooks_async
-from gimbalmq.client.push_consumer import PushSubscriber
-from gimbalmq.client.stats import Probe, probe_of
+from gimbalmq.client.push_subscriber import PushSubscriber
+from gimbalmq.client.stats import Probe
 from gimbalmq.core.consumer.effects import RebalanceReport
-from gimbalmq.core.consumer.events import Consumed
-from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.errors import StateError
-from gimbalmq.runtime.alarms import HungListenerAlarm
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.coroutines import is_coroutine_listener
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.runtime.listening import Listener
+from gimbalmq.runtime.results import Results
 from gimbalmq.runtime.tasks import LoopListening, TaskPool
+from gimbalmq.telemetry.running import began, ended
 
 __all__ = ["PushConsumer"]
 
+_T = TypeVar("_T")
 
-class PushConsumer(PushSubscriber[Membership]):
+
+class PushConsumer(PushSubscriber[Membership], Lifetime):
     """Consumes topics with coroutines, in one group with members of every other kind.
 
     Verdicts, order, leases, retries and options are those of `gimbalmq.PushConsumer`. `workers`
@@ -50,14 +52,12 @@ class PushConsumer(PushSubscriber[Membership]):
     are plain methods; callbacks of `on_rebalance` may be coroutine functions.
     """
 
-    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
+    def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:
         self._pool: TaskPool | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._trace: TraceNotes | None = None
         self._trace_sender: Sender | None = None
-        #: By topic: the listener, and what is called in its place.
-        self._calls: dict[str, tuple[Listener, Listener]] = {}
-        return Membership(self.group, self.client_id, access, settings)
+        return Membership(self.group, self.client_id, access, timers)
 
     async def start(self) -> Self:
         """Join the group and start to consume.
@@ -72,35 +72,27 @@ class PushConsumer(PushSubscriber[Membership]):
         except BaseException:
             await self._end_tasks()
             raise
+        began(self)
         return self
 
     def _build(self, shared: LoopInstance, now_ms: int) -> ConsumerHost:
         host = self._new_host(shared.instance, now_ms)
-
-        def finished(done: Consumed) -> None:
-            # Never inside the claim of a task: the host may submit and cancel in turn.
-            with contextlib.suppress(StateError):
-                shared.post(lambda: host.finished(done))
-
+        # Never inside the claim of a task: the host may submit and cancel in turn.
+        finished = Results(shared.post, host.finished)
         # Makes its threads when the first plain function is to be run.
         self._threads = ThreadPoolExecutor(self._workers, f"gimbalmq-{self.group}")
         if self._trace_topic is not None:
-            group = self._settings.group
-            self._trace_sender = Sender(shared, trace_settings(group, self._trace_topic))
-            self._trace = TraceNotes(self._trace_sender, group)
+            settings = trace_settings(self._wire_group, self._trace_topic)
+            self._trace_sender = Sender(shared, settings)
+            self._trace = TraceNotes(self._trace_sender, self._wire_group)
         if self._events_topic is not None:
             self._tell_topic(shared, self._events_topic)
         listening = LoopListening(self._call_for, self._listener_settings, self._threads)
         self._pool = TaskPool(listening, finished, workers=self._workers)
         host.attach(self._pool, listening, self._workers)
-        if self._hung_listener_s is not None:
-            self._alarm = HungListenerAlarm(
-                self.group,
-                self._hung_listener_s,
-                raised=self._hung,
-                coroutine_stack=self._pool.stack_of,
-            )
-            host.watch(self._alarm)
+        alarm = self._new_alarm(self._pool.stack_of)
+        if alarm is not None:
+            host.watch(alarm)
         return host
 
     def _tell_topic(self, shared: LoopInstance, topic: str) -> None:
@@ -112,16 +104,6 @@ class PushConsumer(PushSubscriber[Membership]):
             await sender.send(message, None, None, settings.timeout_s)
 
         self.on_rebalance(tell)
-
-    def _call_for(self, topic: str) -> Listener | None:
-        """What to call for a topic: its listener, with what surrounds it."""
-        listener = self._listener_for(topic)
-        if listener is None:
-            return None
-        known = self._calls.get(topic)
-        if known is None or known[0] is not listener:
-            known = self._calls[topic] = listener, self._surrounded(listener)
-        return known[1]
 
     def _surrounded(self, listener: Listener) -> Listener:
         before, after, trace = tuple(self._before), tuple(self._after), self._trace
@@ -142,20 +124,19 @@ class PushConsumer(PushSubscriber[Membership]):
         """
         if self._membership.state != "running":
             return Probe(False, False, (f"the consumer is {self._membership.state}",))
-
-        def judge(host: ConsumerHost) -> Probe:
-            assert isinstance(host.machine, ConsumerMachine)
-            return probe_of(
-                host.machine,
-                registered=host.registered,
-                alarm=self._alarm,
-                workers=self._workers,
-            )
-
         try:
-            return self._membership.ask(judge)
+            return self._membership.ask(self._judged)
         except StateError as error:
             return Probe(False, False, (str(error),))
+
+    def from_thread(self, question: Callable[[], _T], timeout_s: float = 2.0) -> _T:
+        """Ask this consumer from a thread that is not its loop's: `from_thread(consumer.stats)`.
+
+        Raises:
+            StateError: it is not running.
+            TimeoutError: its loop was busy for all that time.
+        """
+        return self._membership.ask_there(question, timeout_s)
 
     async def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.
@@ -165,6 +146,7 @@ class PushConsumer(PushSubscriber[Membership]):
                 cancelled, and their messages delivered again, to the next owner of their queue.
         """
         if await self._membership.stop(drain_s):
+            ended(self)
             try:
                 await self._end_tasks()
             finally:
@@ -187,31 +169,20 @@ class PushConsumer(PushSubscriber[Membership]):
         Where the loop cannot take signals, cancel the task to stop.
         """
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
+        signalled = asyncio.Event()
         taken: list[signal.Signals] = []
         for number in (signal.SIGINT, signal.SIGTERM):
             # Not on every platform, nor on another thread's loop.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, ended.set)
+                loop.add_signal_handler(number, signalled.set)
                 taken.append(number)
         try:
             await self.start()
-            await ended.wait()
+            await signalled.wait()
         finally:
             await self.stop()
             for number in taken:
                 loop.remove_signal_handler(number)
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
 
 
 def _traced(listener: Listener, trace: TraceNotes) -> Listener:

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 from gimbalmq.aio.shared import LoopInstance
 from gimbalmq.client.batching import Accumulator, Gathered
-from gimbalmq.client.outbound import Outbound, SenderSettings, not_all_stored
+from gimbalmq.client.outbound import Outbound, SenderSettings, SendWish, not_all_stored
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import SendError, StateError
 from gimbalmq.flows.effects import notify
 from gimbalmq.flows.outgoing import check_sendable
-from gimbalmq.flows.send import Sending, SendPolicy, carry_out
+from gimbalmq.flows.send import Sending, carry_out
 from gimbalmq.model.message import Message, SendResult
 from gimbalmq.model.queue import MessageQueue
 
@@ -131,16 +131,9 @@ class Sender(Outbound):
             messages_max=settings.in_flight_max, bytes_max=settings.in_flight_bytes_max
         )
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.accumulator: Accumulator[asyncio.Future[SendResult]] | None = None
-        if settings.batching is not None:
-            self.accumulator = Accumulator(
-                shared,
-                settings.batching,
-                self._send_gathered,
-                future=asyncio.get_running_loop().create_future,
-                # Large bodies are better off compressed, which a batch cannot be.
-                body_bytes_until=settings.limits.compress_msg_body_over_howmuch,
-            )
+        self.accumulator: Accumulator[asyncio.Future[SendResult]] | None = self._new_accumulator(
+            self._send_gathered, asyncio.get_running_loop().create_future
+        )
 
     async def info(self, topic: str, timeout_s: float = 3.0) -> PublishInfo:
         """The publish list of a topic, fetched when it is not known yet."""
@@ -161,17 +154,16 @@ class Sender(Outbound):
         """Send and wait for the result."""
         if self.accumulator is not None and self.accumulator.takes(message):
             return await self._gather(message, queue, selector, timeout_s)
-        sending, size = await self._prepared(
-            message, queue, selector, timeout_s, self._settings.sync_policy
-        )
-        return await self._carry_out(sending, size, timeout_s)
+        policy = self._settings.sync_policy
+        return await self._send_one(SendWish(message, queue, selector, timeout_s, policy))
 
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> None:
         """Hand a message to the connection."""
         timeout_s = self._settings.timeout_s
-        sending, _ = await self._prepared(message, queue, selector, timeout_s, self._single)
+        wish = SendWish(message, queue, selector, timeout_s, self._single)
+        sending, _ = await self._prepared(wish)
         attempt = sending.start(time.monotonic())
         await self.shared.run(notify(attempt.address, attempt.request))
 
@@ -179,27 +171,20 @@ class Sender(Outbound):
         self, message: Message, extra: dict[str, str], sys_flag: int, timeout_s: float
     ) -> SendResult:
         """Store a half message."""
-        sending, size = await self._prepared(
-            message, None, None, timeout_s, self._settings.sync_policy, extra, sys_flag
-        )
-        return await self._carry_out(sending, size, timeout_s)
+        policy = self._settings.sync_policy
+        wish = SendWish(message, None, None, timeout_s, policy, extra, sys_flag)
+        return await self._send_one(wish)
 
-    async def _prepared(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        timeout_s: float,
-        policy: SendPolicy,
-        extra: dict[str, str] | None = None,
-        sys_flag: int = 0,
-    ) -> tuple[Sending, int]:
+    async def _send_one(self, wish: SendWish) -> SendResult:
+        sending, size = await self._prepared(wish)
+        return await self._carry_out(sending, size, wish.timeout_s)
+
+    async def _prepared(self, wish: SendWish) -> tuple[Sending, int]:
+        """A sending that has not started, and its size."""
         now_ms = time.time_ns() // 1_000_000
         message_id = self.new_id(now_ms)
-        info = await self.info(self.wire_topic(message.topic), timeout_s)
-        return self.prepared(
-            message, message_id, now_ms, info, queue, selector, timeout_s, policy, extra, sys_flag
-        )
+        info = await self.info(self.wire_topic(wish.message.topic), wish.timeout_s)
+        return self.prepared(wish, message_id, now_ms, info)
 
     async def _carry_out(self, sending: Sending, size: int, timeout_s: float) -> SendResult:
         await self.room.take(size, timeout_s)

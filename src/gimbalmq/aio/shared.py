@@ -7,10 +7,13 @@ from a loop that is not its own is an error, not a hang.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import TypeVar
 
 from gimbalmq.client.access import Access
+from gimbalmq.client.shared import settle
 from gimbalmq.errors import ConfigurationError, StateError
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers
@@ -31,6 +34,7 @@ class LoopInstance:
         self.access = access
         self.driver = AioDriver(instance, reach=access.reach)
         self.users = 0
+        self._thread_id = threading.get_ident()
         instance.attach(self.driver)
         if access.source.changes:
             NameServerRefresh(instance, access.source.addresses_now)
@@ -38,6 +42,19 @@ class LoopInstance:
     def post(self, action: Callable[[], None]) -> None:
         """Run something on the loop, soon; from any thread."""
         self.driver.post(action)
+
+    def ask(self, question: Callable[[], _T], timeout_s: float) -> _T:
+        """Put a question on the loop from any thread, which waits unless it is the loop's own.
+
+        Raises:
+            StateError: the loop has ended.
+            TimeoutError: the loop was busy for all that time.
+        """
+        if threading.get_ident() == self._thread_id:
+            return question()
+        answer: Future[_T] = Future()
+        self.post(lambda: settle(answer, question))
+        return answer.result(timeout_s)
 
     async def run(self, flow: Flow[_T]) -> _T:
         """Run a flow over the instance's connections."""

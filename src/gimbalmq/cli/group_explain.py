@@ -86,6 +86,11 @@ def explain_command(
             f"the members use {chosen}, with weights that only they know: --strategy WEIGHTED "
             "explains what equal weights would give"
         )
+    if chosen.startswith("ZONED."):
+        raise StateError(
+            f"the members use {chosen}, with zones that only they know: --strategy CAPPED_HASH "
+            "explains what one zone for all would give"
+        )
     explanation = balance.explain(
         chosen, queue=queue, queues=queues, members=allocation_members(ids), group=name
     )

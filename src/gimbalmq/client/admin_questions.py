@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias, TypeVar, Unpack
 
 import msgspec
 
-from gimbalmq.client.access import AccessOptions, CurrentNameServers, client_access
-from gimbalmq.client.options import Start, check_options, positive
+from gimbalmq.client.access import AccessOptions, CurrentNameServers
+from gimbalmq.client.options import Start, checked_access, positive
 from gimbalmq.client.options import start_from as read_start
 from gimbalmq.client.tailing import Tail
 from gimbalmq.core.diagnosis import Diagnosis, Limits, diagnose
@@ -61,10 +61,10 @@ class AdminQuestions:
         timeout_s: float = 5.0,
         **access: Unpack[AccessOptions],
     ) -> None:
-        check_options(access, AccessOptions.__annotations__)
+        self._access = checked_access(nameserver, access)
         self._timeout_s = positive("timeout_s", timeout_s)
-        self._access = client_access(nameserver, access)
-        self._names = self._access.namespace
+        #: How names of topics and groups are read: those in this namespace, or all.
+        self.namespace = self._access.namespace
         self._servers = CurrentNameServers(self._access.source)
 
     @property
@@ -82,7 +82,7 @@ class AdminQuestions:
 
     def _listed(self, names: Iterable[str], *, internal: bool) -> tuple[str, ...]:
         """Those in the namespace, and RocketMQ's own, as the user knows them."""
-        known = self._names
+        known = self.namespace
         return tuple(
             known.user(name)
             for name in names
@@ -94,7 +94,7 @@ class AdminQuestions:
     ) -> Flow[TopicRoute]:
         route = yield from create_topic(
             self._nameservers,
-            self._names.wire(topic),
+            self.namespace.wire(topic),
             queues=queues,
             brokers=None if brokers is None else tuple(brokers),
             perm=perm,
@@ -104,16 +104,16 @@ class AdminQuestions:
         return self._named(route)
 
     def _named(self, route: TopicRoute) -> TopicRoute:
-        return msgspec.structs.replace(route, topic=self._names.user(route.topic))
+        return msgspec.structs.replace(route, topic=self.namespace.user(route.topic))
 
     def _delete_topic(self, topic: str) -> Flow[None]:
-        yield from delete_topic(self._nameservers, self._names.wire(topic), self._timeout_s)
+        yield from delete_topic(self._nameservers, self.namespace.wire(topic), self._timeout_s)
 
     def _route(self, topic: str) -> Flow[TopicRoute]:
         return self._named((yield from self._wire_route(topic)))
 
     def _wire_route(self, topic: str) -> Flow[TopicRoute]:
-        wire_topic = self._names.wire(topic)
+        wire_topic = self.namespace.wire(topic)
         return (yield from fetch_route(self._nameservers, wire_topic, self._timeout_s))
 
     def _topic_stats(self, topic: str) -> Flow[TopicStats]:
@@ -122,12 +122,12 @@ class AdminQuestions:
         return msgspec.structs.replace(stats, queues=self._by_queue(stats.queues))
 
     def _by_queue(self, values: Mapping[MessageQueue, _T]) -> dict[MessageQueue, _T]:
-        return {self._names.user_queue(queue): value for queue, value in values.items()}
+        return {self.namespace.user_queue(queue): value for queue, value in values.items()}
 
     # ---- groups ------------------------------------------------------------------------------
 
     def _wire_group(self, group: str) -> str:
-        return check_group(self._names.wire(group))
+        return check_group(self.namespace.wire(group))
 
     def _groups(self, *, internal: bool) -> Flow[tuple[str, ...]]:
         flow = list_groups(self._nameservers, self._timeout_s, internal=internal)
@@ -142,7 +142,7 @@ class AdminQuestions:
         wire_group = self._wire_group(group)
         held = yield from fetch_assignments(self._nameservers, wire_group, self._timeout_s)
         return {
-            member: frozenset(self._names.user_queues(queues)) for member, queues in held.items()
+            member: frozenset(self.namespace.user_queues(queues)) for member, queues in held.items()
         }
 
     def _diagnose(
@@ -158,7 +158,7 @@ class AdminQuestions:
         return diagnose(facts, limits)
 
     def _consume_stats(self, group: str, topic: str | None) -> Flow[ConsumeStats]:
-        wire_topic = None if topic is None else self._names.wire(topic)
+        wire_topic = None if topic is None else self.namespace.wire(topic)
         stats = yield from fetch_consume_stats(
             self._nameservers, self._wire_group(group), self._timeout_s, topic=wire_topic
         )
@@ -166,7 +166,7 @@ class AdminQuestions:
 
     def _offsets(self, group: str, topic: str) -> Flow[dict[MessageQueue, QueueOffsets]]:
         found = yield from fetch_offsets(
-            self._nameservers, self._wire_group(group), self._names.wire(topic), self._timeout_s
+            self._nameservers, self._wire_group(group), self.namespace.wire(topic), self._timeout_s
         )
         return self._by_queue(found)
 
@@ -174,8 +174,8 @@ class AdminQuestions:
         self, group: str, topic: str, to: ResetWish, *, dry_run: bool
     ) -> Flow[dict[MessageQueue, int]]:
         if isinstance(to, Mapping):
-            to = {self._names.wire_queue(queue): offset for queue, offset in to.items()}
-        target, wire_topic = _reset_to(to), self._names.wire(topic)
+            to = {self.namespace.wire_queue(queue): offset for queue, offset in to.items()}
+        target, wire_topic = _reset_to(to), self.namespace.wire(topic)
         wire_group = self._wire_group(group)
         if dry_run:
             flow = plan_reset(self._nameservers, wire_topic, target, self._timeout_s)
@@ -187,7 +187,7 @@ class AdminQuestions:
 
     def _message(self, which: str | tuple[str, str], topic: str | None) -> Flow[ReceivedMessage]:
         if isinstance(which, str):
-            wire_topic = None if topic is None else self._names.wire(topic)
+            wire_topic = None if topic is None else self.namespace.wire(topic)
             flow = find_by_id(self._nameservers, which, self._timeout_s, topic=wire_topic)
             return self._shown((yield from flow))
         where, key = which
@@ -197,17 +197,17 @@ class AdminQuestions:
         return found[-1]
 
     def _messages(self, topic: str, key: str) -> Flow[tuple[ReceivedMessage, ...]]:
-        wire_topic = self._names.wire(topic)
+        wire_topic = self.namespace.wire(topic)
         found = yield from find_by_key(self._nameservers, wire_topic, key, self._timeout_s)
         return tuple(map(self._shown, found))
 
     def _shown(self, message: ReceivedMessage) -> ReceivedMessage:
-        message.namespace = self._names.name
+        message.namespace = self.namespace.name
         return message
 
     def _tail(self, topic: str, tags: str, start_from: Start, poll_interval_s: float) -> Tail:
         positive("poll_interval_s", poll_interval_s)
-        subscription = parse_tags(self._names.wire(topic), tags, 0)
+        subscription = parse_tags(self.namespace.wire(topic), tags, 0)
         return Tail(lambda: self._wire_route(topic), subscription, read_start(start_from))
 
 

@@ -23,7 +23,7 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.batch import BatchEntry
 from gimbalmq.wire.names import RETRY_PREFIX
 
-__all__ = ["Accumulator", "BatchKey", "Batching", "Gathered", "Waiting"]
+__all__ = ["Accumulator", "BatchKey", "Batching", "Gathered", "SendGathered", "Waiting"]
 
 
 class Batching(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ __all__ = ["DeadLetters"]
 
 
 class DeadLetters:
-    """The dead letters of one group.
+    """The dead letters of one group, which is one of the administrator's namespace.
 
     with Admin("127.0.0.1:9876") as admin:
         letters = DeadLetters(admin, "billing")
@@ -33,6 +33,7 @@ class DeadLetters:
 
     def __init__(self, admin: Admin, group: str) -> None:
         self.group = check_group(group)
+        self._wire_group = check_group(admin.namespace.wire(group))
         self._admin = admin
         self._topic = dlq_topic(group)
 
@@ -52,7 +53,9 @@ class DeadLetters:
                 f"it with `gimbalmq topic create {self._topic} --queues 1`"
             )
         for message in self._admin.tail(self._topic, start_from="first", follow=False):
-            done = offsets[message.queue].committed or 0
+            # Not known: a broker has made its part of the topic just now.
+            known = offsets.get(message.queue)
+            done = 0 if known is None else known.committed or 0
             if again or message.queue_offset >= done:
                 yield message
 
@@ -69,7 +72,7 @@ class DeadLetters:
             raise TransportError(
                 f"no broker with topic '{target}' has a master at the moment: restart one"
             )
-        request = revive_request(self.group, broker, message)
+        request = revive_request(self._wire_group, broker, message)
 
         def send(_servers: NameServers, timeout_s: float) -> Flow[None]:
             yield from checked_call(address, request, timeout_s)
@@ -86,7 +89,7 @@ class DeadLetters:
         brokers = self._admin.route(self._topic).broker(queue.broker)
         address = None if brokers is None else brokers.master
         if address is not None:
-            after = message.queue_offset + 1
+            stored, after = self._admin.namespace.wire_queue(queue), message.queue_offset + 1
             self._admin.run(
-                lambda _servers, _limit: store_offset(address, self.group, queue, after)
+                lambda _servers, _limit: store_offset(address, self._wire_group, stored, after)
             )

@@ -50,7 +50,7 @@ class GroupGuard:
             GroupGuard(admin, "billing", act=True).run(print)
 
     Args:
-        admin: Who asks the cluster.
+        admin: Who asks the cluster; the group is one of its namespace.
         group: The group.
         act: Release locks and wake members; False only says what would be done.
         settings: Grace times.
@@ -70,6 +70,7 @@ class GroupGuard:
         interval_s: float = 0.5,
     ) -> None:
         self.group = check_group(group)
+        self._wire_group = check_group(admin.namespace.wire(group))
         chosen = settings or GuardSettings()
         if problem := chosen.problems():
             raise ConfigurationError(problem)
@@ -95,7 +96,9 @@ class GroupGuard:
     def step(self) -> list[Deed]:
         """Look once and do what follows from it."""
         try:
-            seen = self._admin.run(lambda servers, limit: see_group(servers, self.group, limit))
+            seen = self._admin.run(
+                lambda servers, limit: see_group(servers, self._wire_group, limit)
+            )
         except TransportError as error:
             # No name server, so nobody can be asked: the machine must know that, and start over.
             _log.warning("group %s cannot be watched: %s", self.group, error)
@@ -136,10 +139,12 @@ class GroupGuard:
 
     def _carry_out(self, decision: Decision) -> dict[str, str]:
         if decision.kind == "wake":
-            return self._admin.run(lambda servers, limit: wake_group(servers, self.group, limit))
+            return self._admin.run(
+                lambda servers, limit: wake_group(servers, self._wire_group, limit)
+            )
         return self._admin.run(
             lambda servers, limit: release_locks(
-                servers, self.group, self._topics, decision.members, limit
+                servers, self._wire_group, self._topics, decision.members, limit
             )
         )
 

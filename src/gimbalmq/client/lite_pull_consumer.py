@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Generic, Literal, Self, TypeVar, Unpack
+from typing import Literal, Self, TypeVar, Unpack
 
-from gimbalmq.client.access import Access, AccessOptions, client_access
-from gimbalmq.client.membership import MemberLife, Membership, RebalanceCallback
-from gimbalmq.client.options import Start, between, check_options, positive, subscription
+from gimbalmq.client.access import Access, AccessOptions
+from gimbalmq.client.group_consumer import FetchingConsumer
+from gimbalmq.client.lifetime import Lifetime
+from gimbalmq.client.membership import MemberLife, Membership
+from gimbalmq.client.options import Start, between, checked_access, instance_settings, positive
 from gimbalmq.client.options import start_from as read_start
-from gimbalmq.client.shared import SharedInstance, wire_client_id
-from gimbalmq.core.allocation import Strategy, strategy_named
-from gimbalmq.core.consumer.events import Assigned, Consumed, Paused, Resumed, SeekRequested
+from gimbalmq.client.shared import SharedInstance
+from gimbalmq.core.allocation import Strategy
+from gimbalmq.core.consumer.events import Assigned, Consumed, Paused, SeekRequested
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.flow_control import FlowLimits
@@ -26,7 +27,6 @@ from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
 from gimbalmq.runtime.polling import PollQueue
-from gimbalmq.wire.names import check_group, check_topic
 from gimbalmq.wire.record import ReceivedMessage
 
 __all__ = ["LitePullConsumer", "LitePullReader"]
@@ -34,7 +34,7 @@ __all__ = ["LitePullConsumer", "LitePullReader"]
 _LifeT = TypeVar("_LifeT", bound=MemberLife)
 
 
-class LitePullReader(Generic[_LifeT]):
+class LitePullReader(FetchingConsumer[_LifeT]):
     """A polling consumer without the waiting: options, what to read, and the flows that ask."""
 
     def __init__(
@@ -57,13 +57,17 @@ class LitePullReader(Generic[_LifeT]):
         consume_max_span: int = 2000,
         **access: Unpack[AccessOptions],
     ) -> None:
-        check_options(access, AccessOptions.__annotations__)
-        reached = client_access(nameserver, access)
-        self._names = reached.namespace
-        self.group = check_group(group)
-        self._wire_group = check_group(self._names.wire(group))
-        self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
-        self.client_id = wire_client_id(client_id, self._strategy.name)
+        timers = {
+            "poll_name_server_interval_s": poll_name_server_interval_s,
+            "heartbeat_broker_interval_s": heartbeat_broker_interval_s,
+        }
+        super().__init__(
+            group,
+            checked_access(nameserver, access),
+            instance_settings(timers),
+            allocation=allocation,
+            client_id=client_id,
+        )
         self._start = read_start(start_from)
         self._auto_commit = auto_commit
         self._limits = FlowLimits(
@@ -82,57 +86,35 @@ class LitePullReader(Generic[_LifeT]):
             broker_suspend_max_time_s=20.0,
             namespace=self._names.name,
         )
-        self._membership = self._new_membership(
-            reached,
-            InstanceSettings(
-                poll_name_server_interval_s=positive(
-                    "poll_name_server_interval_s", poll_name_server_interval_s
-                ),
-                heartbeat_broker_interval_s=positive(
-                    "heartbeat_broker_interval_s", heartbeat_broker_interval_s
-                ),
-            ),
-        )
         self._mode: Literal["", "subscribe", "assign"] = ""
-        self._expressions: dict[str, tuple[str, str | None]] = {}
         self._assigned: frozenset[MessageQueue] = frozenset()
         self._started = False
 
-    def _new_membership(self, access: Access, settings: InstanceSettings) -> _LifeT:
-        raise NotImplementedError
-
     # ---- what to read ------------------------------------------------------------------------
 
-    def _note_topic(self, topic: str, tags: str, sql: str | None) -> bool:
-        """Take a topic in; whether the consumer has to join its group now."""
+    def _choose_topic(self, topic: str, tags: str, sql: str | None) -> str:
+        """Decide for topics and against queues; returns the topic as brokers name it."""
         self._choose("subscribe")
-        topic = check_topic(self._names.wire(topic))
-        subscription(topic, tags, sql, 0)
-        self._expressions[topic] = tags, sql
-        if self._membership.state == "running":
-            self._membership.ask(
-                lambda host: host.subscribe(subscription(topic, tags, sql, host.now_ms()))
-            )
-            return False
-        return self._started
+        return self._wire_topic(topic, tags, sql)
 
-    def _note_queues(self, queues: Iterable[MessageQueue]) -> bool:
-        """Take an assignment in; whether the consumer has to start now."""
+    def _take_queues(self, queues: Iterable[MessageQueue]) -> None:
+        """Take an assignment in."""
         self._choose("assign")
         self._assigned = frozenset(map(self._names.wire_queue, queues))
         if self._membership.state == "running":
             self._assign_now()
-            return False
+            return
         for queue in self._assigned:
             self._expressions.setdefault(queue.topic, ("*", None))
-        return self._started
+
+    @property
+    def _to_start(self) -> bool:
+        """Whether it was started already, and only now knows what to read."""
+        return self._started and self._membership.state != "running"
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer."""
-        topic = self._names.wire(topic)
-        self._expressions.pop(topic, None)
-        if self._membership.state == "running":
-            self._membership.ask(lambda host: host.unsubscribe(topic))
+        self._drop_topic(self._names.wire(topic))
 
     def _choose(self, mode: Literal["subscribe", "assign"]) -> None:
         if self._mode not in {"", mode}:
@@ -144,27 +126,11 @@ class LitePullReader(Generic[_LifeT]):
 
     def _assign_now(self) -> None:
         queues = self._assigned
-        topics = {queue.topic for queue in queues} - set(self._expressions)
-        for topic in topics:
-            self._expressions[topic] = "*", None
-            self._membership.ask(
-                lambda host, topic=topic: host.subscribe(  # type: ignore[misc]
-                    subscription(topic, "*", None, host.now_ms())
-                )
-            )
+        for topic in {queue.topic for queue in queues} - self._expressions.keys():
+            self._read_topic(topic)
         self._membership.ask(lambda host: host.dispatch(Assigned(queues)))
 
-    def on_rebalance(self, callback: RebalanceCallback) -> RebalanceCallback:
-        """Be told after each change of this member's queues; usable as a decorator."""
-        self._membership.on_rebalance(callback)
-        return callback
-
     # ---- while running -----------------------------------------------------------------------
-
-    def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that this consumer reads now."""
-        owned = self._membership.ask(lambda host: host.machine.assignment())
-        return frozenset(self._names.user_queues(owned))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling from some assigned queues, or all; they stay paused until `resume`.
@@ -188,11 +154,6 @@ class LitePullReader(Generic[_LifeT]):
             names = ", ".join(queue.path for queue in sorted(foreign))
             raise StateError(f"{names}: not assigned to this consumer, so it cannot be paused")
 
-    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on pulling from some queues, or all."""
-        event = Resumed(None if queues is None else frozenset(map(self._names.wire_queue, queues)))
-        self._membership.ask(lambda host: host.dispatch(event))
-
     def _check_poll(self, timeout_s: float) -> None:
         if timeout_s < 0:
             raise ConfigurationError(f"timeout_s is {timeout_s}: give 0 or more seconds")
@@ -201,10 +162,7 @@ class LitePullReader(Generic[_LifeT]):
         _ = self._membership.instance  # says so when the consumer is not running
 
     def _new_host(self, instance: ClientInstance, now_ms: int) -> ConsumerHost:
-        subscriptions = {
-            topic: subscription(topic, tags, sql, now_ms)
-            for topic, (tags, sql) in self._expressions.items()
-        }
+        subscriptions = self._subscriptions(now_ms)
         settings = ConsumerSettings(
             group=self._wire_group,
             client_id=self.client_id,
@@ -278,7 +236,7 @@ class LitePullReader(Generic[_LifeT]):
         return known
 
 
-class LitePullConsumer(LitePullReader[Membership]):
+class LitePullConsumer(LitePullReader[Membership], Lifetime):
     """Reads messages when asked to, while pulling ahead in the background.
 
     Either `subscribe`, to share a topic with the group's other members, or `assign` queues by
@@ -306,20 +264,24 @@ class LitePullConsumer(LitePullReader[Membership]):
             reached; see `AccessOptions`.
     """
 
-    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
+    def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:
         self._polls: PollQueue | None = None
-        return Membership(self.group, self.client_id, access, settings)
+        return Membership(self.group, self.client_id, access, timers)
 
     # ---- what to read ------------------------------------------------------------------------
 
     def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
         """Share a topic with the other members of the group."""
-        if self._note_topic(topic, tags, sql):
+        wire_topic = self._choose_topic(topic, tags, sql)
+        self._vet(wire_topic, tags, sql)
+        self._read_topic(wire_topic, tags, sql)
+        if self._to_start:
             self._start_now()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
         """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
-        if self._note_queues(queues):
+        self._take_queues(queues)
+        if self._to_start:
             self._start_now()
 
     # ---- life --------------------------------------------------------------------------------
@@ -357,17 +319,6 @@ class LitePullConsumer(LitePullReader[Membership]):
             if self._polls is not None:
                 self._polls.close()
             self._membership.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     # ---- reading -----------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Literal, TypeVar
@@ -19,11 +20,12 @@ from gimbalmq.client.shared import SharedInstance, share
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.events import StopRequested
 from gimbalmq.errors import GimbalError, StateError
+from gimbalmq.flows.effects import Flow
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.wire.names import Namespace
 
-__all__ = ["MemberLife", "Membership", "RebalanceCallback"]
+__all__ = ["MemberLife", "Membership", "RebalanceCallback", "callback_failed"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 _T = TypeVar("_T")
@@ -32,7 +34,7 @@ RebalanceCallback = Callable[[RebalanceReport], object]
 State = Literal["created", "running", "stopping", "stopped", "failed to start"]
 
 
-class MemberLife:
+class MemberLife(ABC):
     """What members of every kind have, on threads or on an event loop."""
 
     def __init__(
@@ -68,25 +70,30 @@ class MemberLife:
         return StateError(f"consumer of group '{self.group}' is {self.state}, not running")
 
     @property
+    @abstractmethod
     def instance(self) -> ClientInstance:
         """The instance, while running."""
-        raise NotImplementedError
 
     def announce(self, report: RebalanceReport) -> None:
         """Tell the callbacks of a change; called by the driver, which must not run user code."""
-        raise NotImplementedError
+        for callback in tuple(self._callbacks):
+            self.notify(callback, report)
 
+    @abstractmethod
     def notify(self, callback: Callable[[_T], object], news: _T) -> None:
-        """Tell one of the user's callbacks, away from the driver."""
-        raise NotImplementedError
+        """Tell one of the user's callbacks, away from the driver and in the order of the calls."""
 
+    @abstractmethod
     def ended(self) -> None:
         """The machine has nothing left to do."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, question: Callable[[ConsumerHost], _T]) -> _T:
         """Put a question to the host, on the driver's side."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def vet(self, question: Flow[None]) -> None:
+        """Ask brokers whether they agree; raises why not, or logs it where nobody can wait."""
 
 
 class Membership(MemberLife):
@@ -103,11 +110,6 @@ class Membership(MemberLife):
         self._notifier: ThreadPoolExecutor | None = None
         self._shared: SharedInstance | None = None
         self._ended = threading.Event()
-
-    def announce(self, report: RebalanceReport) -> None:
-        """Tell the callbacks; called on the engine thread, which must not run user code."""
-        for callback in self._callbacks:
-            self.notify(callback, report)
 
     def notify(self, callback: Callable[[_T], object], news: _T) -> None:
         """Tell one of the user's callbacks, on a thread of its own; from the engine thread."""
@@ -191,13 +193,22 @@ class Membership(MemberLife):
         assert host is not None
         return shared.run(lambda: question(host))
 
+    def vet(self, question: Flow[None]) -> None:
+        """Ask brokers whether they agree, on the calling thread; raises why not."""
+        self.shared.inline(question)
+
 
 def _call_back(group: str, callback: Callable[[_T], object], news: _T) -> None:
     try:
         callback(news)
     except Exception:  # noqa: BLE001 - user code, on a thread of its own
-        kind = "rebalance" if isinstance(news, RebalanceReport) else type(news).__name__
-        _log.exception("%s callback of group %s failed", kind, group)
+        callback_failed(group, news)
+
+
+def callback_failed(group: str, news: object) -> None:
+    """Log that one of the user's callbacks raised."""
+    kind = "rebalance" if isinstance(news, RebalanceReport) else type(news).__name__
+    _log.exception("%s callback of group %s failed", kind, group)
 
 
 def _as_user(report: RebalanceReport, names: Namespace) -> RebalanceReport:

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from gimbalmq.client.access import AccessOptions
+from gimbalmq.client.access import Access, AccessOptions, client_access
 from gimbalmq.client.naming import process_folder, process_stem
+from gimbalmq.core.allocation import Strategy
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.flows.offset import StartFrom, StartPolicy
 from gimbalmq.runtime.instance import InstanceSettings
@@ -21,6 +22,8 @@ __all__ = [
     "Start",
     "between",
     "check_options",
+    "check_strategy",
+    "checked_access",
     "instance_settings",
     "offset_folder",
     "positive",
@@ -48,6 +51,8 @@ class PushTuning(AccessOptions, total=False):
     lock_trust_s: float
     take_over_grace_s: float
     take_over_foreign_grace_s: float | None
+    rejoin_grace_s: float | None
+    weights_interval_s: float
     local_offset_store_dir: str | Path | None
     release_drain_s: float
     pull_threshold_for_topic: int
@@ -69,6 +74,25 @@ def check_options(given: Iterable[str], known: Iterable[str]) -> None:
             near = difflib.get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(names)
             raise ConfigurationError(f"there is no option '{name}': {hint}")
+
+
+def checked_access(nameserver: str | None, options: Mapping[str, Any]) -> Access:
+    """Read the options of a client that takes those of `AccessOptions` and no others."""
+    check_options(options, AccessOptions.__annotations__)
+    return client_access(nameserver, options)
+
+
+def check_strategy(strategy: Strategy, *, locking: bool) -> None:
+    """Refuse a strategy whose members may disagree, unnoticed or where nothing keeps them apart."""
+    if why := getattr(strategy, "incomparable", ""):
+        raise ConfigurationError(f"allocation {strategy.name} has {why}")
+    topic = getattr(strategy, "weights_topic", None)
+    if topic is not None and not locking:
+        raise ConfigurationError(
+            f"allocation {strategy.name} reads its weights from topic '{topic}', which members do "
+            "not do at the same moment: without locks a queue would have two owners. Use a push "
+            "consumer with lease=True or ordered=True, or give the weights themselves"
+        )
 
 
 def between(name: str, value: int, lowest: int, highest: int) -> int:

@@ -11,12 +11,20 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
-from gimbalmq.client.batching import Batching, BatchKey, Gathered
+from gimbalmq.client.batching import (
+    Accumulator,
+    Batching,
+    BatchKey,
+    Gathered,
+    SendGathered,
+    Waiting,
+)
 from gimbalmq.client.producer_stats import SendMeter
 from gimbalmq.client.publishing import Publishing
 from gimbalmq.client.selectors import QueueSelector
@@ -39,7 +47,9 @@ from gimbalmq.wire.ids import UniqueIds, month_start_ms
 from gimbalmq.wire.names import with_namespace
 from gimbalmq.wire.trace import TRACE_GROUP_PREFIX, TraceMessageType
 
-__all__ = ["Outbound", "SenderSettings", "not_all_stored"]
+__all__ = ["Outbound", "SendWish", "SenderSettings", "not_all_stored"]
+
+_FutureT = TypeVar("_FutureT", bound=Waiting)
 
 
 class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,12 +80,25 @@ class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(f"{name} is {number}: give a number above 0")
 
 
+class SendWish(msgspec.Struct, frozen=True):
+    """What somebody wants sent: a message, and all that was said about it."""
+
+    message: Message
+    queue: MessageQueue | None
+    selector: QueueSelector | None
+    timeout_s: float
+    policy: SendPolicy
+    extra: dict[str, str] | None = None
+    sys_flag: int = 0
+
+
 class Outbound:
     """The outgoing side of one running producer, without the waiting."""
 
     def __init__(
         self, shared: InstanceHolder, settings: SenderSettings, send_trace: SendTrace
     ) -> None:
+        self._holder = shared
         self._settings = settings
         self._limits = settings.limits
         namespace = settings.namespace
@@ -102,31 +125,19 @@ class Outbound:
     # ---- one message -------------------------------------------------------------------------
 
     def prepared(
-        self,
-        message: Message,
-        message_id: str,
-        now_ms: int,
-        info: PublishInfo,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        timeout_s: float,
-        policy: SendPolicy,
-        extra: dict[str, str] | None = None,
-        sys_flag: int = 0,
+        self, wish: SendWish, message_id: str, now_ms: int, info: PublishInfo
     ) -> tuple[Sending, int]:
         """A sending that has not started, and its size."""
-        if self._namespace is not None and extra is not None:
-            extra = {**extra, "INSTANCE_ID": self._namespace}
-        outgoing = prepare(
-            message, message_id, self._limits, self._extra if extra is None else extra
-        )
+        message, queue, selector, policy = wish.message, wish.queue, wish.selector, wish.policy
+        extra = self._extra if wish.extra is None else {**wish.extra, **(self._extra or {})}
+        outgoing = prepare(message, message_id, self._limits, extra)
         chosen: MessageQueue | None = None
         if queue is not None or selector is not None or message.sharding_key is not None:
             chosen = self._chosen(info, message, queue, selector)
             if policy is self._settings.sync_policy:
                 policy = self._single
         sending = self._sending(
-            message, outgoing, info, chosen, now_ms, policy, timeout_s, sys_flag
+            message, outgoing, info, chosen, now_ms, policy, wish.timeout_s, wish.sys_flag
         )
         return sending, len(outgoing.body)
 
@@ -231,6 +242,11 @@ class Outbound:
         self._check_process(now_ms)
         return self._ids.next(now_ms, self._month_started_ms)
 
+    def new_ids(self, count: int, now_ms: int) -> list[str]:
+        """New unique message ids, up to 65,536 at a time."""
+        self._check_process(now_ms)
+        return self._ids.many(count, now_ms, self._month_started_ms)
+
     def _check_process(self, now_ms: int) -> None:
         """Be ready for ids of this moment.
 
@@ -313,6 +329,19 @@ class Outbound:
         return Sending(next_attempt, ids, policy, timeout_s, self.publishing.report, stored)
 
     # ---- automatic batches -------------------------------------------------------------------
+
+    def _new_accumulator(
+        self, send: SendGathered, future: Callable[[], _FutureT]
+    ) -> Accumulator[_FutureT] | None:
+        """Where single sends gather, if they are to; `future` makes that of one message."""
+        batching = self._settings.batching
+        if batching is None:
+            return None
+        # Large bodies are better off compressed, which a batch cannot be.
+        body_bytes_until = self._limits.compress_msg_body_over_howmuch
+        return Accumulator(
+            self._holder, batching, send, future=future, body_bytes_until=body_bytes_until
+        )
 
     def entry(
         self,

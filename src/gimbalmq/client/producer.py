@@ -11,9 +11,9 @@ import logging
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Self
 
+from gimbalmq.client.lifetime import Lifetime
 from gimbalmq.client.producer_options import ProducerOptions
 from gimbalmq.client.producer_stats import ProducerStats, producer_stats
 from gimbalmq.client.selectors import QueueSelector
@@ -24,18 +24,17 @@ from gimbalmq.client.transaction import (
     CheckAnswer,
     CheckWorker,
     Transaction,
-    not_ended,
+    ending,
     stored_half,
     unsafe_half,
 )
 from gimbalmq.core.fault import BrokerHealth
-from gimbalmq.errors import GimbalError, SendError, StateError, TransportError
+from gimbalmq.errors import SendError, StateError, TransportError
 from gimbalmq.flows.transaction import (
     HALF_FLAG,
     HalfMessage,
     Outcome,
     check_transactional,
-    end_transaction,
     half_properties,
 )
 from gimbalmq.model.message import Message, SendResult, SendStatus
@@ -47,7 +46,7 @@ __all__ = ["Producer", "QueueSelector"]
 _log = logging.getLogger("gimbalmq.producer")
 
 
-class Producer(ProducerOptions[CheckAnswer]):
+class Producer(ProducerOptions[CheckAnswer], Lifetime):
     """Sends messages; a context manager, safe to use from several threads.
 
     Each thread walks round robin over the queues of all brokers from a random start; a send that
@@ -147,17 +146,6 @@ class Producer(ProducerOptions[CheckAnswer]):
         gone.wait(timeout_s)
         shared.release()
 
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     # ---- sending -----------------------------------------------------------------------------
 
     def send(
@@ -182,7 +170,7 @@ class Producer(ProducerOptions[CheckAnswer]):
             TopicNotFoundError: the topic does not exist and is not created by brokers.
         """
         sender = self._sender or self._not_running()
-        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        limit_s = self._limit_s(timeout_s)
         if self.send_hook is not None:
             return hooked(
                 self.send_hook,
@@ -216,7 +204,7 @@ class Producer(ProducerOptions[CheckAnswer]):
             ConfigurationError: the message cannot be sent.
         """
         sender = self._sender or self._not_running()
-        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        limit_s = self._limit_s(timeout_s)
         if self.send_hook is not None:
             return hooked_future(
                 self.send_hook,
@@ -270,7 +258,7 @@ class Producer(ProducerOptions[CheckAnswer]):
         listed: Sequence[Message] = (
             messages if isinstance(messages, list | tuple) else tuple(messages)
         )
-        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        limit_s = self._limit_s(timeout_s)
         if self.send_hook is not None:
             return hooked(
                 self.send_hook,
@@ -335,7 +323,7 @@ class Producer(ProducerOptions[CheckAnswer]):
         """
         sender = self._sender or self._not_running()
         check_transactional(message)
-        limit_s = self._settings.timeout_s if timeout_s is None else timeout_s
+        limit_s = self._limit_s(timeout_s)
         wire_topic = sender.wire_topic(message.topic)
 
         def store_half() -> tuple[SendResult, HalfMessage]:
@@ -369,21 +357,8 @@ class Producer(ProducerOptions[CheckAnswer]):
         remark: str | None,
         timeout_s: float,
     ) -> None:
-        try:
-            if not address:
-                raise TransportError(f"broker '{half.broker}' has no master now")
-            sender.shared.inline(
-                end_transaction(
-                    address,
-                    sender.wire_group,
-                    half,
-                    outcome,
-                    remark=remark,
-                    timeout_s=timeout_s,
-                )
-            )
-        except GimbalError as error:
-            raise not_ended(half, outcome, error) from error
+        flow = ending(address, sender.wire_group, half, outcome, remark, timeout_s)
+        sender.shared.inline(flow)
 
     def _answer_check(
         self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None

@@ -5,14 +5,15 @@ Decides what the options mean; starts nothing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final, Generic, Literal, TypeVar, Unpack
 
 import msgspec
 
-from gimbalmq.client.access import AccessOptions, client_access
+from gimbalmq.client.access import AccessOptions
 from gimbalmq.client.batching import Batching
-from gimbalmq.client.options import check_options
+from gimbalmq.client.options import checked_access
 from gimbalmq.client.outbound import SenderSettings
 from gimbalmq.client.shared import wire_client_id
 from gimbalmq.core.fault import FaultTolerance
@@ -35,7 +36,7 @@ _CheckT = TypeVar("_CheckT")
 _DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 
 
-class ProducerOptions(Generic[_CheckT]):
+class ProducerOptions(ABC, Generic[_CheckT]):
     """What a producer was told; `Producer` describes each option."""
 
     def __init__(
@@ -67,8 +68,7 @@ class ProducerOptions(Generic[_CheckT]):
         heartbeat_broker_interval_s: float = 30.0,
         **access: Unpack[AccessOptions],
     ) -> None:
-        check_options(access, AccessOptions.__annotations__)
-        self._access = client_access(nameserver, access)
+        self._access = checked_access(nameserver, access)
         self.group = _own_group(group)
         sync_policy, async_policy = _policies(
             retries,
@@ -108,9 +108,13 @@ class ProducerOptions(Generic[_CheckT]):
         self.client_id = wire_client_id(client_id, FALLBACK_STRATEGY)
         self._prepare_life()
 
+    @abstractmethod
     def _prepare_life(self) -> None:
         """Set up what starting needs."""
-        raise NotImplementedError
+
+    def _limit_s(self, timeout_s: float | None) -> float:
+        """How long one call may take: what it says itself, else what the producer was told."""
+        return self._settings.timeout_s if timeout_s is None else timeout_s
 
 
 def _own_group(group: str) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from types import TracebackType
-from typing import Generic, Self, TypeVar, Unpack
+from typing import Self, TypeVar, Unpack
 
-from gimbalmq.client.access import Access, AccessOptions, client_access
+from gimbalmq.client.access import Access, AccessOptions
+from gimbalmq.client.group_consumer import GroupConsumer
+from gimbalmq.client.lifetime import Lifetime
 from gimbalmq.client.membership import MemberLife, Membership
-from gimbalmq.client.options import between, check_options, positive, subscription
+from gimbalmq.client.options import between, checked_access, instance_settings, positive
 from gimbalmq.client.pull_schedule import PullSchedule, PullTask, Schedule
-from gimbalmq.client.shared import InstanceHolder, wire_client_id
-from gimbalmq.core.allocation import Strategy, strategy_named
+from gimbalmq.client.shared import InstanceHolder
+from gimbalmq.core.allocation import Strategy
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.passive import PassiveMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
@@ -32,7 +34,6 @@ from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
-from gimbalmq.wire.names import check_group, check_topic
 from gimbalmq.wire.record import PullResult
 from gimbalmq.wire.subscription import parse_tags
 
@@ -44,7 +45,7 @@ _LifeT = TypeVar("_LifeT", bound=MemberLife)
 QueuesChanged = Callable[[str, frozenset[MessageQueue]], object]
 
 
-class PullReader(Generic[_LifeT]):
+class PullReader(GroupConsumer[_LifeT]):
     """A classic pull consumer without the waiting: options, shares, and the flows that read."""
 
     def __init__(
@@ -60,48 +61,34 @@ class PullReader(Generic[_LifeT]):
         pull_thread_nums: int = 20,
         **access: Unpack[AccessOptions],
     ) -> None:
-        check_options(access, AccessOptions.__annotations__)
-        reached = client_access(nameserver, access)
-        self._names = reached.namespace
-        self.group = check_group(group)
-        self._wire_group = check_group(self._names.wire(group))
-        self._strategy = strategy_named(allocation) if isinstance(allocation, str) else allocation
-        self.client_id = wire_client_id(client_id, self._strategy.name)
+        timers = {
+            "poll_name_server_interval_s": poll_name_server_interval_s,
+            "heartbeat_broker_interval_s": heartbeat_broker_interval_s,
+        }
+        super().__init__(
+            group,
+            checked_access(nameserver, access),
+            instance_settings(timers),
+            allocation=allocation,
+            client_id=client_id,
+        )
         self._settings = ConsumerSettings(
             group=self._wire_group,
             client_id=self.client_id,
             rebalance_interval_s=positive("rebalance_interval_s", rebalance_interval_s),
             pull_idle_limit_s=None,
         )
-        self._membership = self._new_membership(
-            reached,
-            InstanceSettings(
-                poll_name_server_interval_s=positive(
-                    "poll_name_server_interval_s", poll_name_server_interval_s
-                ),
-                heartbeat_broker_interval_s=positive(
-                    "heartbeat_broker_interval_s", heartbeat_broker_interval_s
-                ),
-            ),
-        )
         self._threads = between("pull_thread_nums", pull_thread_nums, 1, 1000)
         self._schedule: Schedule | None = None
         self._scheduled: dict[str, PullTask] = {}
-        self._topics: dict[str, tuple[str, str | None]] = {}
         self._routes: dict[str, TopicRoute] = {}
 
-    def _new_membership(self, access: Access, settings: InstanceSettings) -> _LifeT:
-        raise NotImplementedError
-
+    @abstractmethod
     def _new_schedule(self) -> Schedule:
         """Whoever runs tasks, made with the first of them."""
-        raise NotImplementedError
 
     def _new_host(self, shared: InstanceHolder, now_ms: int) -> ConsumerHost:
-        subscriptions = {
-            topic: subscription(topic, tags, sql, now_ms)
-            for topic, (tags, sql) in self._topics.items()
-        }
+        subscriptions = self._subscriptions(now_ms)
         host = ConsumerHost(
             shared.instance,
             PassiveMachine(self._settings, self._strategy, subscriptions),
@@ -170,16 +157,12 @@ class PullReader(Generic[_LifeT]):
 
         Only needed where the group's other members filter: all must ask for the same.
         """
-        topic = check_topic(self._names.wire(topic))
-        subscription(topic, tags, sql, 0)
-        self._topics[topic] = tags, sql
-        if self._membership.state == "running":
-            self._membership.ask(
-                lambda host: host.subscribe(subscription(topic, tags, sql, host.now_ms()))
-            )
+        wire_topic = self._wire_topic(topic, tags, sql)
+        self._vet(wire_topic, tags, sql)
+        self._read_topic(wire_topic, tags, sql)
 
     def _take_part(self, topic: str) -> None:
-        if self._names.wire(topic) not in self._topics:
+        if self._names.wire(topic) not in self._expressions:
             self.subscribe(topic)
 
     # ---- reading, as flows -------------------------------------------------------------------
@@ -251,7 +234,7 @@ class PullReader(Generic[_LifeT]):
         return known
 
 
-class PullConsumer(PullReader[Membership]):
+class PullConsumer(PullReader[Membership], Lifetime):
     """Pulls from any queue at any offset; its group shares out the topics it asks about.
 
     Nothing is pulled, committed or retried by itself.
@@ -272,8 +255,8 @@ class PullConsumer(PullReader[Membership]):
             reached; see `AccessOptions`.
     """
 
-    def _new_membership(self, access: Access, settings: InstanceSettings) -> Membership:
-        return Membership(self.group, self.client_id, access, settings)
+    def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:
+        return Membership(self.group, self.client_id, access, timers)
 
     def _new_schedule(self) -> PullSchedule:
         shared = self._membership.shared
@@ -300,17 +283,6 @@ class PullConsumer(PullReader[Membership]):
             self._schedule.stop()
         if self._membership.stop(drain_s=0.0):
             self._membership.close()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     # ---- reading -----------------------------------------------------------------------------
 

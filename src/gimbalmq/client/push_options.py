@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gimbalmq.client.options import PushTuning, between, positive
 from gimbalmq.core.consumer.keyed import KeyOf
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.flow_control import FlowLimits
 from gimbalmq.errors import ConfigurationError
+from gimbalmq.runtime.consumer_host import PullSettings
+from gimbalmq.wire.trace import TRACE_TOPIC
 
-__all__ = ["check_modes", "key_function", "machine_options"]
+__all__ = [
+    "check_modes",
+    "hung_listener",
+    "key_function",
+    "machine_options",
+    "pull_options",
+    "rejoin_grace",
+    "trace_place",
+]
+
+#: Longer than any restart; and a number of seconds that fits into a client id.
+_REJOIN_GRACE_MAX_S: Final = 3600.0
 
 
 def machine_options(tuning: PushTuning) -> dict[str, Any]:
@@ -18,7 +31,7 @@ def machine_options(tuning: PushTuning) -> dict[str, Any]:
     times: dict[str, Any] = {
         name: positive(name, tuning[name])
         for name in ("persist_consumer_offset_interval_s", "lock_renew_s", "lock_trust_s",
-                     "take_over_grace_s")
+                     "take_over_grace_s", "weights_interval_s")
         if name in tuning
     }  # fmt: skip
     for name in ("take_over_foreign_grace_s", "release_drain_s"):
@@ -32,6 +45,9 @@ def machine_options(tuning: PushTuning) -> dict[str, Any]:
         times["consume_timeout_s"] = (
             None if limit_s is None else positive("consume_timeout_s", limit_s)
         )
+    times["rejoin_grace_s"] = rejoin_grace(tuning)
+    attempts = tuning.get("max_reconsume_times", -1)
+    times["ordered_reconsume_max"] = None if attempts < 0 else attempts
     bounds = {
         "pull_threshold_for_queue": 65535,
         "pull_threshold_size_for_queue": 1024,
@@ -50,6 +66,40 @@ def machine_options(tuning: PushTuning) -> dict[str, Any]:
         if given.get(name, -1) != -1:
             limits[name] = between(name, given[name], 1, highest)
     return {**times, "limits": FlowLimits(**limits)}
+
+
+def pull_options(tuning: PushTuning, namespace: str | None) -> PullSettings:
+    """How messages are pulled, and how often they are tried."""
+    attempts = tuning.get("max_reconsume_times", -1)
+    return PullSettings(
+        pull_batch_size=between("pull_batch_size", tuning.get("pull_batch_size", 32), 1, 1024),
+        max_reconsume_times=16 if attempts < 0 else attempts,
+        namespace=namespace,
+    )
+
+
+def hung_listener(tuning: PushTuning) -> float | None:
+    """Read the option `hung_listener_s`; None when nobody is to look."""
+    limit_s = tuning.get("hung_listener_s", 60.0)
+    return None if limit_s is None else positive("hung_listener_s", limit_s)
+
+
+def trace_place(tuning: PushTuning) -> str | None:
+    """The topic for traces; None when there are none."""
+    return tuning.get("trace_topic", TRACE_TOPIC) if tuning.get("enable_trace") else None
+
+
+def rejoin_grace(tuning: PushTuning) -> float | None:
+    """Read the option `rejoin_grace_s`; to the millisecond, as client ids carry it."""
+    grace_s = tuning.get("rejoin_grace_s")
+    if grace_s is None:
+        return None
+    if not 0.001 <= grace_s <= _REJOIN_GRACE_MAX_S:
+        raise ConfigurationError(
+            f"rejoin_grace_s is {grace_s}: give seconds from 0.001 to {_REJOIN_GRACE_MAX_S:g}, "
+            "or None"
+        )
+    return round(float(grace_s), 3)
 
 
 def key_function(parallel_by: str | None, *, batch_size: int, auto_commit: bool) -> KeyOf | None:
@@ -83,6 +133,11 @@ def check_modes(settings: ConsumerSettings, *, auto_commit: bool) -> None:
     """Refuse combinations of options that contradict each other."""
     if settings.lease and settings.broadcasting:
         raise ConfigurationError("lease=True has no meaning when broadcasting: queues never move")
+    if settings.rejoin_grace_s is not None and not settings.locking:
+        raise ConfigurationError(
+            "rejoin_grace_s needs lease=True or ordered=True: without locks, members that notice "
+            "at different times who is gone would consume a queue twice"
+        )
     if not auto_commit and not settings.ordered:
         raise ConfigurationError("auto_commit=False is for ordered=True: give both, or neither")
     if settings.lock_trust_s <= settings.lock_renew_s:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
 from gimbalmq.model.message import Message, SendResult
 
-__all__ = ["SendDone", "SendHook", "hooked", "hooked_future"]
+__all__ = ["SendDone", "SendHook", "hooked", "hooked_async", "hooked_future"]
 
 _T = TypeVar("_T")
 
@@ -28,14 +28,34 @@ def hooked(
     except BaseException as error:
         done(error)
         raise
-    match result:
-        case SendResult():
-            done((result,))
-        case tuple():
-            done(result)
-        case _:
-            done(())
+    done(_results(result))
     return result
+
+
+async def hooked_async(
+    hook: SendHook,
+    messages: Sequence[Message],
+    send: Callable[[Sequence[Message]], Awaitable[_T]],
+) -> _T:
+    """Send with the hook around it; the hook itself does not wait."""
+    changed, done = hook(messages)
+    try:
+        result = await send(changed)
+    except BaseException as error:  # also a cancellation: nobody learns more of it
+        done(error)
+        raise
+    done(_results(result))
+    return result
+
+
+def _results(sent: object) -> Sequence[SendResult]:
+    """What a hook is told of a send that went well."""
+    match sent:
+        case SendResult():
+            return (sent,)
+        case tuple():
+            return sent
+    return ()
 
 
 def hooked_future(

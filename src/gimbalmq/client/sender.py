@@ -10,16 +10,16 @@ import functools
 import time
 from collections.abc import Sequence
 
-from gimbalmq.client.batching import Accumulator, Gathered
+from gimbalmq.client.batching import Gathered
 from gimbalmq.client.futures import SendFuture
-from gimbalmq.client.outbound import Outbound, SenderSettings, not_all_stored
+from gimbalmq.client.outbound import Outbound, SenderSettings, SendWish, not_all_stored
 from gimbalmq.client.pipeline import Pipeline
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError, ProtocolError, SendError, StateError, TransportError
 from gimbalmq.flows.outgoing import check_sendable, prepare
-from gimbalmq.flows.send import Attempt, Sending, SendPolicy, stored_result
+from gimbalmq.flows.send import Attempt, Sending, stored_result
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.command import Command
@@ -40,16 +40,7 @@ class Sender(Outbound):
             bytes_max=settings.in_flight_bytes_max,
             meter=self.meter,
         )
-        self.accumulator: Accumulator[SendFuture] | None = None
-        if settings.batching is not None:
-            self.accumulator = Accumulator(
-                shared,
-                settings.batching,
-                self._send_gathered,
-                future=SendFuture,
-                # Large bodies are better off compressed, which a batch cannot be.
-                body_bytes_until=settings.limits.compress_msg_body_over_howmuch,
-            )
+        self.accumulator = self._new_accumulator(self._send_gathered, SendFuture)
         #: Nothing but the message and its queue to think of.
         self._plain = self._namespace is None and self.trace is None and settings.tolerance is None
 
@@ -75,7 +66,8 @@ class Sender(Outbound):
         started_s = time.monotonic()
         if self._plain and queue is None and selector is None and message.sharding_key is None:
             return self._send_plain(message, timeout_s, started_s)
-        sending, _ = self._prepared(message, queue, selector, timeout_s, self._settings.sync_policy)
+        policy = self._settings.sync_policy
+        sending, _ = self._prepared(SendWish(message, queue, selector, timeout_s, policy))
         return self._carry_out(sending, started_s)
 
     def _send_plain(self, message: Message, timeout_s: float, started_s: float) -> SendResult:
@@ -123,9 +115,8 @@ class Sender(Outbound):
             return self.gather(message, queue, selector, timeout_s)
         if self._plain and queue is None and selector is None and message.sharding_key is None:
             return self._send_plain_async(message, timeout_s)
-        sending, size = self._prepared(
-            message, queue, selector, timeout_s, self._settings.async_policy
-        )
+        policy = self._settings.async_policy
+        sending, size = self._prepared(SendWish(message, queue, selector, timeout_s, policy))
         self.pipeline.reserve(size, timeout_s)
         return self._submit(sending, size)
 
@@ -160,9 +151,8 @@ class Sender(Outbound):
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> None:
         """Hand a message to the connection."""
-        sending, _ = self._prepared(
-            message, queue, selector, self._settings.timeout_s, self._single
-        )
+        timeout_s = self._settings.timeout_s
+        sending, _ = self._prepared(SendWish(message, queue, selector, timeout_s, self._single))
         attempt = sending.start(time.monotonic())
         try:
             self._pool.notify(attempt.address, attempt.request)
@@ -174,29 +164,18 @@ class Sender(Outbound):
     ) -> SendResult:
         """Store a half message."""
         started_s = time.monotonic()
-        sending, _ = self._prepared(
-            message, None, None, timeout_s, self._settings.sync_policy, extra, sys_flag
-        )
+        policy = self._settings.sync_policy
+        wish = SendWish(message, None, None, timeout_s, policy, extra, sys_flag)
+        sending, _ = self._prepared(wish)
         return self._carry_out(sending, started_s)
 
-    def _prepared(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        timeout_s: float,
-        policy: SendPolicy,
-        extra: dict[str, str] | None = None,
-        sys_flag: int = 0,
-    ) -> tuple[Sending, int]:
+    def _prepared(self, wish: SendWish) -> tuple[Sending, int]:
         """A sending that has not started, and its size."""
         now_ms = time.time_ns() // 1_000_000
         # The id comes first: it refuses a forked child, which must not touch the connections.
         message_id = self.new_id(now_ms)
-        info = self.info(self.wire_topic(message.topic), timeout_s)
-        return self.prepared(
-            message, message_id, now_ms, info, queue, selector, timeout_s, policy, extra, sys_flag
-        )
+        info = self.info(self.wire_topic(wish.message.topic), wish.timeout_s)
+        return self.prepared(wish, message_id, now_ms, info)
 
     # ---- carrying out ------------------------------------------------------------------------
 

@@ -24,21 +24,37 @@ from gimbalmq.runtime.address_server import NameServerRefresh
 from gimbalmq.runtime.engine import Engine
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+from gimbalmq.runtime.workers import ErrandRunner
 from gimbalmq.transport.address import local_ip
 
-__all__ = ["InstanceHolder", "SharedInstance", "share", "wire_client_id"]
+__all__ = ["InstanceHolder", "SharedInstance", "settle", "share", "wire_client_id"]
 
 _T = TypeVar("_T")
 #: How long a caller waits for the engine thread, which never blocks; longer means a bug.
 _ENGINE_ANSWER_S = 30.0
 
 
-def wire_client_id(client_id: str | None, strategy: str) -> str:
+def wire_client_id(
+    client_id: str | None, strategy: str, *, rejoin_grace_s: float | None = None
+) -> str:
     """The id that brokers and members see: the user's name, or a unique one, and the token."""
     stem = process_stem(client_id)
     if stem is None:
+        if rejoin_grace_s is not None:
+            raise ConfigurationError(
+                "rejoin_grace_s waits for a member to come back under its name: give client_id, "
+                "the same after each restart, or leave rejoin_grace_s out"
+            )
         stem = default_stem(local_ip(), os.getpid(), secrets.token_hex(4))
-    return member_id(stem, strategy)
+    return member_id(stem, strategy, rejoin_grace_s=rejoin_grace_s)
+
+
+def settle(future: Future[_T], action: Callable[[], _T]) -> None:
+    """Run something for a thread that waits for its result, or for what it raises."""
+    try:
+        future.set_result(action())
+    except Exception as error:  # noqa: BLE001 - raised again on the thread that waits
+        future.set_exception(error)
 
 
 class InstanceHolder(Protocol):
@@ -78,6 +94,11 @@ class SharedInstance:
         self._engine.post(action)
 
     @property
+    def errands(self) -> ErrandRunner:
+        """Whose thread may run quick listeners."""
+        return self._engine
+
+    @property
     def on_engine_thread(self) -> bool:
         """Whether the caller is the engine thread, which must not wait."""
         return self._engine.is_current
@@ -85,14 +106,7 @@ class SharedInstance:
     def run(self, action: Callable[[], _T]) -> _T:
         """Run something on the engine thread and return its result."""
         future: Future[_T] = Future()
-
-        def there() -> None:
-            try:
-                future.set_result(action())
-            except Exception as error:  # noqa: BLE001 - raised again on the caller's thread
-                future.set_exception(error)
-
-        self._engine.post(there)
+        self._engine.post(lambda: settle(future, action))
         return future.result(_ENGINE_ANSWER_S)
 
     def inline(self, flow: Flow[_T]) -> _T:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gimbalmq.core.consumer.events import Trigger
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.tally import Tally
@@ -52,8 +53,9 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
     retried: int
     expired: int
     latency_s: float | None
-    #: Passes that moved queues.
+    #: Passes that moved queues, and the same by what they were for, in small letters.
     rebalances: int
+    rebalances_by_trigger: dict[str, int]
     #: Queues that came, and queues that went.
     acquired: int
     revoked: int
@@ -106,7 +108,10 @@ def consumer_stats(
         retried=total.retried,
         expired=total.expired,
         latency_s=_latency_s(total),
-        rebalances=host.rebalances,
+        rebalances=host.rebalances.total(),
+        rebalances_by_trigger={
+            one.name.lower(): host.rebalances[one] for one in Trigger if one is not Trigger.STOP
+        },
         acquired=host.acquired,
         revoked=host.revoked,
         hung=0 if alarm is None else alarm.count,

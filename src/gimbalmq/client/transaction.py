@@ -16,8 +16,15 @@ from typing import Final, Protocol, Self, TypeAlias
 
 import msgspec
 
-from gimbalmq.errors import GimbalError, SendError, StateError
-from gimbalmq.flows.transaction import HalfMessage, Outcome, TransactionCheck, half_stored
+from gimbalmq.errors import GimbalError, SendError, StateError, TransportError
+from gimbalmq.flows.effects import Flow
+from gimbalmq.flows.transaction import (
+    HalfMessage,
+    Outcome,
+    TransactionCheck,
+    end_transaction,
+    half_stored,
+)
 from gimbalmq.model.message import SendResult
 from gimbalmq.wire.record import ReceivedMessage
 
@@ -30,7 +37,7 @@ __all__ = [
     "Transaction",
     "check_failed",
     "check_overflow",
-    "not_ended",
+    "ending",
     "outcome_of",
     "rollback_remark",
     "stored_half",
@@ -235,7 +242,30 @@ def unsafe_half(result: SendResult, topic: str) -> SendError:
     )
 
 
-def not_ended(half: HalfMessage, outcome: Outcome, error: GimbalError) -> SendError:
+def ending(
+    address: str,
+    group: str,
+    half: HalfMessage,
+    outcome: Outcome,
+    remark: str | None,
+    timeout_s: float,
+) -> Flow[None]:
+    """Tell a broker the outcome of a half message; an empty address is that of no broker.
+
+    Raises:
+        SendError: the broker did not confirm it.
+    """
+    try:
+        if not address:
+            raise TransportError(f"broker '{half.broker}' has no master now")
+        yield from end_transaction(
+            address, group, half, outcome, remark=remark, timeout_s=timeout_s
+        )
+    except GimbalError as error:
+        raise _not_ended(half, outcome, error) from error
+
+
+def _not_ended(half: HalfMessage, outcome: Outcome, error: GimbalError) -> SendError:
     """The error for an outcome that the broker did not confirm."""
     return SendError(
         f"the {outcome.name.lower()} of transaction {half.message_id} for topic '{half.topic}' was "

@@ -73,8 +73,11 @@ CONSUMER_HUNG: Final = Metric(
 CONSUMER_REBALANCES: Final = Metric(
     "gimbalmq_consumer_rebalances_total",
     Kind.COUNTER,
-    "Changes of this member's queues.",
-    ("group",),
+    "Changes of this member's queues by what led to them: start; notice, a broker says that members "
+    "changed; timer; route, queues of a topic changed; reconnect; retry, an earlier pass was "
+    "incomplete; subscription; release, a queue was let go that is wanted again; resume; absence, a "
+    "member did not come back in time; weights, others were published.",
+    ("group", "trigger"),
 )
 CONSUMER_MOVES: Final = Metric(
     "gimbalmq_consumer_moves_total",

@@ -8,6 +8,7 @@ in the end.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from typing import Generic, TypeVar
 
@@ -19,7 +20,7 @@ _Labels = tuple[str, ...]
 _CellT = TypeVar("_CellT")
 
 
-class _Cells(Generic[_CellT]):
+class _Cells(ABC, Generic[_CellT]):
     """Cells by thread and labels; what kind they are is decided below."""
 
     def __init__(self, metric: Metric) -> None:
@@ -57,8 +58,9 @@ class _Cells(Generic[_CellT]):
                     found.setdefault(labels, []).append(cell)
             return found
 
+    @abstractmethod
     def _add(self, first: _CellT, second: _CellT) -> _CellT:
-        raise NotImplementedError
+        """Both in one cell."""
 
 
 class _Count:
