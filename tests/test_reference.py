@@ -199,7 +199,7 @@ def test_the_options_of_spark_are_listed():
     assert spark_table("Batch reads and streams") == set(options._READ) - batch
     assert spark_table("Batch reads only") == batch
     assert spark_table("Streams only") == stream
-    assert spark_table("Keys and TLS") == set(options._SECURITY)
+    assert spark_table("Keys, TLS and namespace") == set(options._ACCESS)
 
 
 def test_the_defaults_of_spark_are_those_that_the_page_says():
@@ -243,9 +243,12 @@ def test_the_options_of_pipelines_are_listed():
     text = section(page("spark-options.md"), "Pipelines")
     listed = {name.strip("`"): re.findall(r"`([^`]+)`", names) for name, names in rows(text)}
     assert listed.keys() == pipelines.PIPELINES.keys()
+    shared = settings.option_names(settings.PipelineOptions)
+    options = pytest.importorskip("gimbalmq.spark.options", exc_type=ImportError)
+    assert set(shared) == {"nameserver", *options._ACCESS}
     for name, info in pipelines.PIPELINES.items():
         known = settings.option_names(info.load().Options)
-        assert listed[name] == [one for one in known if one != "nameserver"]
+        assert listed[name] == [one for one in known if one not in shared]
 
 
 def locked(file, package):

@@ -72,7 +72,10 @@ def allocate(
         group: The group's name, for error texts and strategies that look at it.
         options: What the strategy takes by name: `virtual_nodes` and `hash` (CONSISTENT_HASH),
             `rooms` (MACHINE_ROOM), `queues` by member (CONFIG), `inner`, `room_of_queue` and
-            `room_of_member` (MACHINE_ROOM_NEARBY; more options go to the inner strategy).
+            `room_of_member` (MACHINE_ROOM_NEARBY; more options go to the inner strategy),
+            `weights` by queue path and `capacities` by client id (WEIGHTED; consumers with locks
+            also take `weights="published"` and `weights_topic`), `zone_of_queue`,
+            `zone_of_member`, `zones_version` and `inner` (ZONED; more go to the inner strategy).
 
     Raises:
         AllocationError: there is nothing to share out or nobody to share it, a client id is

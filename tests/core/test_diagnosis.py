@@ -180,6 +180,20 @@ def test_mixed_strategies_are_read_from_the_ids(ids, severity):
     assert [(one.code, one.severity) for one in found] == [("MIXED_STRATEGIES", severity)]
 
 
+@pytest.mark.parametrize(
+    ("ids", "told"),
+    [
+        (("a@gmq1-AVG+rejoin30", "b@gmq1-AVG"), "none, 30"),
+        (("a@gmq1-AVG+rejoin30", "b@gmq1-AVG+rejoin45"), "30, 45"),
+        (("a@gmq1-AVG+rejoin30", "10.0.0.1@1"), "none, 30"),
+    ],
+)
+def test_different_grace_times_are_found(ids, told):
+    (found,) = diagnose(facts(renamed(5, *ids), renamed(8, *ids))).findings
+    assert (found.code, found.severity) == ("MIXED_STRATEGIES", "warning")
+    assert f"different rejoin_grace_s ({told})" in found.message
+
+
 def test_equal_strategies_of_ours_beside_java_are_no_fault():
     ids = ("a@gmq1-AVG", "b@gmq1-AVG", "10.0.0.1@1")
     assert codes(facts(renamed(5, *ids), renamed(8, *ids))) == []

@@ -32,11 +32,21 @@ def test_an_id_is_stem_token_and_for_streams_a_suffix():
     )
 
 
-@given(stem=GOOD, strategy=GOOD.filter(lambda text: "@" not in text), stream=st.booleans())
-def test_stem_and_strategy_are_read_back_from_the_id(stem, strategy, stream):
-    client_id = member_id(stem, strategy, stream=stream)
-    assert capability(client_id) == Capability(1, strategy)
+@given(
+    stem=GOOD,
+    strategy=GOOD.filter(lambda text: not {"@", "+"} & set(text)),
+    stream=st.booleans(),
+    waits=st.none() | st.integers(1, 3_600_000).map(lambda ms: ms / 1000),
+)
+def test_stem_strategy_and_grace_time_are_read_back_from_the_id(stem, strategy, stream, waits):
+    client_id = member_id(stem, strategy, stream=stream, rejoin_grace_s=waits)
+    assert capability(client_id) == Capability(1, strategy, waits)
     assert stem_of(client_id) == stem
+
+
+def test_a_grace_time_takes_nothing_from_the_agreement_on_a_strategy():
+    ids = ["a@gmq1-CAPPED_HASH+rejoin30", "b@gmq1-CAPPED_HASH"]
+    assert agreed_strategy(ids, "CAPPED_HASH").strategy == "CAPPED_HASH"
 
 
 @pytest.mark.parametrize(
@@ -52,6 +62,8 @@ def test_stem_and_strategy_are_read_back_from_the_id(stem, strategy, stream):
         "a@gmq1-AVG@unit",
         "a@gmq1-AVG@STREAM@STREAM",
         "agmq1-AVG",
+        "a@gmq1-AVG+rejoin",
+        "a@gmq1-AVG+rejoin1e9",
     ],
 )
 def test_an_id_without_a_token_is_foreign_and_its_own_stem(client_id):

@@ -2,8 +2,9 @@ import pytest
 
 from flows.script import Script, ok, refusal
 from gimbalmq.errors import ConfigurationError, TransportError
-from gimbalmq.flows.group import check_subscriptions, list_members
-from gimbalmq.wire.bodies import encode_consumer_list
+from gimbalmq.flows.group import ask_absent, check_subscriptions, list_members
+from gimbalmq.wire.absence import ABSENT_PROPERTY, encode_absent
+from gimbalmq.wire.bodies import RunningInfo, encode_consumer_list, encode_running_info
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.subscription import sql_subscription
 
@@ -43,6 +44,31 @@ def test_when_all_fail_there_is_an_error_and_no_empty_list():
 def test_without_a_route_the_error_says_so():
     with pytest.raises(TransportError, match="no topic of the group has a route"):
         Script().run(list_members([], "billing", 3.0))
+
+
+# ---- who is gone ---------------------------------------------------------------------------------
+
+
+def info(absent=None):
+    properties = {} if absent is None else {ABSENT_PROPERTY: encode_absent(absent)}
+    return ok(encode_running_info(RunningInfo(properties, (), {})))
+
+
+def test_the_first_member_that_knows_says_who_is_gone():
+    script = Script(info(), refusal(1, "not online"), info({"dan": 1.5}))
+    flow = ask_absent(BROKERS, "billing", ["ann", "bob", "cid"], 3.0)
+    assert script.run(flow) == {"dan": 1.5}
+    assert [(call.address, call.command.fields["clientId"]) for call in script.calls] == [
+        ("a:1", "ann"),
+        ("a:1", "bob"),
+        ("b:1", "bob"),
+    ]
+
+
+def test_nobody_who_answers_or_knows_is_no_error():
+    broken = ok(encode_running_info(RunningInfo({ABSENT_PROPERTY: "[]"}, (), {})))
+    script = Script(TransportError("gone"), TransportError("gone"), broken, info())
+    assert script.run(ask_absent(BROKERS, "billing", ["ann", "bob"], 3.0)) is None
 
 
 # ---- SQL expressions -----------------------------------------------------------------------------

@@ -159,6 +159,19 @@ def _strategies(facts: GroupFacts, _limits: Limits) -> Iterator[Finding]:
         )
         return
     foreign = [one for one in ids if one not in tokens]
+    graces = {one.rejoin_grace_s for one in tokens.values()} | ({None} if foreign else set())
+    if len(graces) > 1:
+        told = ", ".join(
+            "none" if one is None else f"{one:g}" for one in sorted(graces, key=lambda g: g or 0.0)
+        )
+        yield finding(
+            "MIXED_STRATEGIES",
+            "warning",
+            f"members have different rejoin_grace_s ({told}): nobody waits for members that are "
+            "gone until all have the same",
+            "set the same rejoin_grace_s on all members, or on none",
+            members=list(tokens),
+        )
     if foreign and any(not is_java_strategy(name) for name in wanted):
         yield finding(
             "MIXED_STRATEGIES",

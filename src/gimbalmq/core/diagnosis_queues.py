@@ -8,6 +8,7 @@ from typing import Final
 
 from gimbalmq.core.findings import Finding, Limits, Rule, counted, finding
 from gimbalmq.core.group_facts import GroupFacts, GroupSample, is_retry
+from gimbalmq.core.identity import capability
 from gimbalmq.model.queue import MessageQueue
 
 __all__ = ["QUEUE_RULES", "doubled_queues", "unowned_queues"]
@@ -62,11 +63,19 @@ def _unowned(facts: GroupFacts, _limits: Limits) -> Iterator[Finding]:
     locked = set(facts.locked_by_unknown)
     queues = [queue for queue in unowned_queues(facts) if queue not in locked]
     if queues:
+        promised = (capability(one.client_id) for one in facts.second.members)
+        waits = {found.rejoin_grace_s for found in promised if found is not None}
+        grace_s = max((one for one in waits if one is not None), default=None)
         yield finding(
             "QUEUE_UNOWNED",
             "error",
             f"no member holds {counted(len(queues), 'queue')}: messages in them wait",
-            "look at the other findings for the cause (ids, strategies, subscriptions); without "
+            (
+                ""
+                if grace_s is None
+                else f"if a member restarts, they wait {grace_s:g} s for it (rejoin_grace_s); else "
+            )
+            + "look at the other findings for the cause (ids, strategies, subscriptions); without "
             "one, restart the member that `gimbalmq group explain` names as the owner",
             queues=queues,
         )

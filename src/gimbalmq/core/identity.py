@@ -2,8 +2,9 @@
 
 Members of a group know nothing of each other but their ids, so what a member can do has to stand
 in its id. Ours end in a capability token, `@gmq1-<STRATEGY>`, before the `@STREAM` that stream
-clients carry; an id without the token is foreign, most likely a Java client. From the ids alone
-every member decides alike whether the group may use a strategy that Java does not know.
+clients carry; an id without the token is foreign, most likely a Java client. `+rejoin30` after the
+strategy says that the member waits 30 s for one that is gone. From the ids alone every member
+decides alike whether the group may use a strategy that Java does not know, and whether it waits.
 
 Decides the text of ids and what follows from a list of them. Must not know where an address, a
 process id or a random part comes from: they are given.
@@ -26,6 +27,7 @@ __all__ = [
     "TOKEN_VERSION",
     "Agreement",
     "Capability",
+    "agreed_rejoin",
     "agreed_strategy",
     "all_ours",
     "allocation_members",
@@ -51,7 +53,10 @@ JAVA_STRATEGIES: Final = frozenset(
 NEARBY_PREFIX: Final = "MACHINE_ROOM_NEARBY-"
 
 _STREAM_SUFFIX: Final = "@STREAM"
-_TOKEN: Final = re.compile(r"(?P<stem>.+)@gmq(?P<version>[1-9][0-9]{0,8})-(?P<strategy>[^@\s]+)")
+_TOKEN: Final = re.compile(
+    r"(?P<stem>.+)@gmq(?P<version>[1-9][0-9]{0,8})-(?P<strategy>[^@+\s]+)"
+    r"(?:\+rejoin(?P<rejoin>[0-9]{1,9}(?:\.[0-9]{1,3})?))?"
+)
 _TOKEN_INSIDE: Final = re.compile(r"@gmq[0-9]+-")
 
 
@@ -60,6 +65,8 @@ class Capability(msgspec.Struct, frozen=True):
 
     version: int
     strategy: str
+    #: How long it counts a member that is gone as one that will come back; None: not at all.
+    rejoin_grace_s: float | None = None
 
 
 class Agreement(msgspec.Struct, frozen=True):
@@ -106,10 +113,10 @@ def check_stem(stem: str) -> None:
 
 def check_strategy_name(name: str) -> None:
     """Refuse a strategy name that could not be carried in a client id."""
-    if not name or "@" in name or _first_unprintable(name):
+    if not name or "@" in name or "+" in name or _first_unprintable(name):
         raise ConfigurationError(
             f"strategy name {name!r} cannot be part of a client id: it must not be empty, and "
-            "must contain neither '@' nor white space nor control characters"
+            "must contain neither '@' nor '+' nor white space nor control characters"
         )
 
 
@@ -118,30 +125,42 @@ def _first_unprintable(text: str) -> str:
     return next((one for one in text if one.isspace() or not one.isprintable()), "")
 
 
-def member_id(stem: str, strategy: str, *, stream: bool = False) -> str:
+def member_id(
+    stem: str, strategy: str, *, stream: bool = False, rejoin_grace_s: float | None = None
+) -> str:
     """The client id that goes over the wire.
 
     >>> member_id("billing-1", "AVG")
     'billing-1@gmq1-AVG'
     >>> member_id("billing-1", "CAPPED_HASH", stream=True)
     'billing-1@gmq1-CAPPED_HASH@STREAM'
+    >>> member_id("billing-1", "AVG", rejoin_grace_s=30.0)
+    'billing-1@gmq1-AVG+rejoin30'
     """
     check_stem(stem)
     check_strategy_name(strategy)
+    waits = ""
+    if rejoin_grace_s is not None:
+        waits = f"+rejoin{rejoin_grace_s:.3f}".rstrip("0").rstrip(".")
     suffix = _STREAM_SUFFIX if stream else ""
-    return f"{stem}@gmq{TOKEN_VERSION}-{strategy}{suffix}"
+    return f"{stem}@gmq{TOKEN_VERSION}-{strategy}{waits}{suffix}"
 
 
 def capability(client_id: str) -> Capability | None:
     """Read the token of a client id; None for a foreign one.
 
-    >>> capability("billing-1@gmq1-AVG")
-    Capability(version=1, strategy='AVG')
+    >>> capability("billing-1@gmq1-AVG+rejoin30")
+    Capability(version=1, strategy='AVG', rejoin_grace_s=30.0)
     >>> capability("10.0.0.7@4711#81234567890") is None
     True
     """
     found = _TOKEN.fullmatch(client_id.removesuffix(_STREAM_SUFFIX))
-    return None if found is None else Capability(int(found["version"]), found["strategy"])
+    if found is None:
+        return None
+    waits = found["rejoin"]
+    return Capability(
+        int(found["version"]), found["strategy"], None if waits is None else float(waits)
+    )
 
 
 def stem_of(client_id: str) -> str:
@@ -181,10 +200,9 @@ def agreed_strategy(member_ids: Iterable[str], wanted: str) -> Agreement:
     """
     if is_java_strategy(wanted):
         return Agreement(wanted)
-    promised = Capability(TOKEN_VERSION, wanted)
     for client_id in member_ids:
         found = capability(client_id)
-        if found == promised:
+        if found is not None and (found.version, found.strategy) == (TOKEN_VERSION, wanted):
             continue
         if found is None:
             why = f"member '{client_id}' does not say that it runs {wanted} (a Java client?)"
@@ -198,6 +216,35 @@ def agreed_strategy(member_ids: Iterable[str], wanted: str) -> Agreement:
             f"until every member runs {wanted}",
         )
     return Agreement(wanted)
+
+
+def agreed_rejoin(member_ids: Iterable[str], client_id: str) -> str:
+    """Why this group does not wait for members that are gone; "" when every id says it does.
+
+    Every id has to promise the same as `client_id`, which does: strategy, version and time.
+
+    >>> agreed_rejoin(["a@gmq1-AVG+rejoin30", "b@gmq1-AVG+rejoin30"], "a@gmq1-AVG+rejoin30")
+    ''
+    >>> print(agreed_rejoin(["a@gmq1-AVG+rejoin30", "b@gmq1-AVG"], "a@gmq1-AVG+rejoin30"))
+    member 'b@gmq1-AVG' has no rejoin_grace_s: nobody waits for members that are gone
+    """
+    mine = capability(client_id)
+    for one in member_ids:
+        found = capability(one)
+        if found == mine:
+            continue
+        if found is None:
+            why = "is foreign (a Java client?)"
+        elif found.version != TOKEN_VERSION:
+            why = f"follows version {found.version} of the rules"
+        elif found.rejoin_grace_s is None:
+            why = "has no rejoin_grace_s"
+        elif mine is not None and found.strategy != mine.strategy:
+            why = f"runs {found.strategy}"
+        else:
+            why = f"has rejoin_grace_s={found.rejoin_grace_s:g}"
+        return f"member '{one}' {why}: nobody waits for members that are gone"
+    return ""
 
 
 def all_ours(member_ids: Iterable[str]) -> bool:

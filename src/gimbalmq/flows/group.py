@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gimbalmq.errors import BrokerError, ConfigurationError, TransportError
+from gimbalmq.errors import BrokerError, ConfigurationError, ProtocolError, TransportError
 from gimbalmq.flows.effects import Flow, checked_call
-from gimbalmq.wire.bodies import decode_consumer_list, encode_check_client
+from gimbalmq.wire.absence import ABSENT_PROPERTY, decode_absent
+from gimbalmq.wire.bodies import decode_consumer_list, decode_running_info, encode_check_client
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import consumer_list_request
 from gimbalmq.wire.subscription import SubscriptionData
 
-__all__ = ["check_subscriptions", "list_members"]
+__all__ = ["ask_absent", "check_subscriptions", "list_members"]
 
 
 def list_members(
@@ -35,6 +36,28 @@ def list_members(
         f"no broker lists the members of group '{group}': "
         + ("; ".join(failures) or "no topic of the group has a route")
     )
+
+
+def ask_absent(
+    brokers: Sequence[tuple[str, str]], group: str, members: Iterable[str], timeout_s: float
+) -> Flow[dict[str, float] | None]:
+    """Who is gone from a group and for how many seconds, as the first member that knows says.
+
+    Members are asked through the brokers (name, address). None when nobody knows or answers.
+    """
+    for client_id in members:
+        for name, address in brokers:
+            fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
+            request = Command(int(RequestCode.GET_CONSUMER_RUNNING_INFO), {**fields, "bname": name})
+            try:
+                answer = yield from checked_call(address, request, timeout_s)
+                told = decode_running_info(answer.body).properties.get(ABSENT_PROPERTY)
+                if told is not None:
+                    return decode_absent(told)
+            except (TransportError, BrokerError, ProtocolError):
+                continue  # another broker or another member may do better
+            break
+    return None
 
 
 def check_subscriptions(

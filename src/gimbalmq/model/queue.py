@@ -13,7 +13,7 @@ from gimbalmq.model.java import utf16_key
 __all__ = ["MessageQueue", "parse_queue", "sorted_queues"]
 
 
-class MessageQueue(msgspec.Struct, frozen=True):
+class MessageQueue(msgspec.Struct, frozen=True, cache_hash=True):
     """One queue of a topic on a broker set, named as RocketMQ names it.
 
     Ordered by topic, broker, queue id, as Java orders it, so that members in both languages

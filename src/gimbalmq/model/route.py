@@ -65,7 +65,10 @@ class TopicRoute(msgspec.Struct, frozen=True):
 
     def broker(self, name: str) -> BrokerSet | None:
         """The broker set of that name, or None."""
-        return next((one for one in self.brokers if one.name == name), None)
+        for one in self.brokers:
+            if one.name == name:
+                return one
+        return None
 
     def publish_queues(self) -> tuple[MessageQueue, ...]:
         """Queues to send to: writable, with a master, by broker name and then queue id."""

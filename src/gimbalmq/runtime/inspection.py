@@ -20,6 +20,7 @@ from gimbalmq.flows.effects import Instant
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.running import RunningWork
+from gimbalmq.wire.absence import ABSENT_PROPERTY, encode_absent
 from gimbalmq.wire.bodies import ConsumeResult, QueueInfo, RunningInfo
 from gimbalmq.wire.codes import CLIENT_VERSION, version_name
 from gimbalmq.wire.record import ReceivedMessage
@@ -39,8 +40,10 @@ def running_info(
     workers: int,
     now: Instant,
     with_stacks: bool,
+    absent: Mapping[str, float] | None = None,
 ) -> RunningInfo:
-    """Everything there is to know about a consumer."""
+    """Everything there is to know about a consumer; `absent`: whom it knows to be gone."""
+    known = {} if absent is None else {ABSENT_PROPERTY: encode_absent(absent)}
     return RunningInfo(
         properties={
             "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in nameservers),
@@ -49,6 +52,7 @@ def running_info(
             "PROP_THREADPOOL_CORE_SIZE": str(workers),
             "PROP_CONSUMEORDERLY": "true" if settings.ordered else "false",
             "PROP_CONSUMER_START_TIMESTAMP": str(started_ms),
+            **known,
         },
         subscriptions=tuple(subscriptions),
         queues={

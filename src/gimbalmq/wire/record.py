@@ -41,6 +41,8 @@ MAGIC_V2: Final = -626843477
 
 #: A v1 record with IPv4 hosts, an empty body, topic and properties.
 RECORD_BYTES_MIN: Final = 91
+#: Where the body of a record with IPv4 hosts begins.
+_BODY_AT: Final = 88
 
 _V6_EXTRA_BYTES: Final = 12
 # Plain integers: operators of enum members are an order of magnitude slower.
@@ -49,6 +51,8 @@ _STORE_HOST_V6: Final = int(SysFlag.STORE_HOST_V6)
 _HOSTS_V6: Final = _BORN_HOST_V6 | _STORE_HOST_V6
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
+#: Flags of records whose body is not where it nearly always is, or is not one message.
+_UNUSUAL: Final = _HOSTS_V6 | _INNER_BATCH
 _MAGIC_V1_LAST_BYTE: Final = MAGIC_V1 & 0xFF
 _MAGICS: Final = frozenset({MAGIC_V1, MAGIC_V2})
 _TOPIC_BYTES_MAX_V1: Final = 127
@@ -86,7 +90,6 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
 
     _buffer: bytes
     _start: int
-    store_size: int
     broker: str
     queue_offset: int
     sys_flag: int
@@ -115,6 +118,8 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     @property
     def body(self) -> bytes:
         """The body, decompressed."""
+        if not self.sys_flag:  # neither compressed nor of an inner batch
+            return self._buffer[self._body_from : self._body_until]
         if self._inner is None:
             if not self.sys_flag & _COMPRESSED:
                 return self._buffer[self._body_from : self._body_until]
@@ -122,6 +127,12 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
                 self._expanded = _expand(self.stored_body, self.sys_flag)
             return self._expanded
         return self.stored_body
+
+    @property
+    def store_size(self) -> int:
+        """How many bytes the record has."""
+        number: int = _int(self._buffer, self._start)[0]
+        return number
 
     @property
     def record_topic(self) -> str:
@@ -312,7 +323,6 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
             ReceivedMessage(
                 self._buffer,
                 self._start,
-                self.store_size,
                 self.broker,
                 self.queue_offset + index,
                 sys_flag,
@@ -357,30 +367,54 @@ def decode_records(buffer: bytes | bytearray | memoryview, broker: str) -> list[
     messages: list[ReceivedMessage] = []
     append = messages.append
     position, end = 0, len(data)
-    while position < end:
-        if end - position < RECORD_BYTES_MIN:
-            raise _corrupt(position, f"only {end - position} of {end} bytes are left")
+    last = end - RECORD_BYTES_MIN
+    while position <= last:
         size, magic, queue_offset, sys_flag, body_bytes = _walk(data, position)
-        if magic not in _MAGICS:
-            raise _corrupt(position, f"it starts with {magic & 0xFFFFFFFF:#010x}, no magic number")
-        if not RECORD_BYTES_MIN <= size <= end - position:
-            raise _corrupt(position, f"its size is {size}, {end - position} bytes are left")
-        body_from = position + 88
-        if sys_flag & _HOSTS_V6:
-            body_from, body_bytes = _body_after_v6(data, position, size, sys_flag)
-        body_until = body_from + body_bytes
-        # The topic's length byte and the properties' length follow.
-        if body_bytes < 0 or body_until + 3 > position + size:
-            raise _corrupt(position, f"its size is {size}, its body has {body_bytes} bytes")
-        message = ReceivedMessage(
-            data, position, size, broker, queue_offset, sys_flag, body_from, body_until
-        )
-        if sys_flag & _INNER_BATCH == _INNER_BATCH:
-            messages += message.inner_messages()
-        else:
+        if (
+            magic == MAGIC_V1
+            and 0 <= body_bytes <= size - RECORD_BYTES_MIN
+            and not (sys_flag and sys_flag & _UNUSUAL)
+        ):
+            body_from = position + _BODY_AT
+            message = ReceivedMessage(
+                data, position, broker, queue_offset, sys_flag, body_from, body_from + body_bytes
+            )
             append(message)
+        else:
+            messages += _read_unusual(data, position, broker)
         position += size
+    if position != end:
+        raise _cut_off(data, position)
     return messages
+
+
+def _read_unusual(data: bytes, position: int, broker: str) -> list[ReceivedMessage]:
+    """The messages of a record that has long hosts, a long topic or an inner batch, or is none."""
+    size, magic, queue_offset, sys_flag, body_bytes = _walk(data, position)
+    left = len(data) - position
+    if magic not in _MAGICS:
+        raise _corrupt(position, f"it starts with {magic & 0xFFFFFFFF:#010x}, no magic number")
+    if not RECORD_BYTES_MIN <= size <= left:
+        raise _corrupt(position, f"its size is {size}, {left} bytes are left")
+    body_from = position + _BODY_AT
+    if sys_flag & _HOSTS_V6:
+        body_from, body_bytes = _body_after_v6(data, position, size, sys_flag)
+    body_until = body_from + body_bytes
+    if body_bytes < 0 or body_until + 3 > position + size:
+        raise _corrupt(position, f"its size is {size}, its body has {body_bytes} bytes")
+    message = ReceivedMessage(data, position, broker, queue_offset, sys_flag, body_from, body_until)
+    return message.inner_messages() if sys_flag & _INNER_BATCH == _INNER_BATCH else [message]
+
+
+def _cut_off(data: bytes, position: int) -> ProtocolError:
+    """Why the records do not end where the bytes do; `position` is where the last one ends."""
+    end = len(data)
+    if position < end:
+        return _corrupt(position, f"only {end - position} of {end} bytes are left")
+    start = 0
+    while (following := start + _int(data, start)[0]) != position:
+        start = following
+    return _corrupt(start, f"its size is {position - start}, {end - start} bytes are left")
 
 
 def _body_after_v6(data: bytes, position: int, size: int, sys_flag: int) -> tuple[int, int]:
@@ -388,7 +422,7 @@ def _body_after_v6(data: bytes, position: int, size: int, sys_flag: int) -> tupl
     extra = _V6_EXTRA_BYTES * (sys_flag & _HOSTS_V6).bit_count()
     if size < RECORD_BYTES_MIN + extra:
         raise _corrupt(position, f"its size is {size}, too small for IPv6 hosts")
-    return position + 88 + extra, _int(data, position + 84 + extra)[0]
+    return position + _BODY_AT + extra, _int(data, position + 84 + extra)[0]
 
 
 def _expand(stored: bytes, sys_flag: int) -> bytes:

@@ -177,3 +177,61 @@ def test_members_with_different_weights_fall_back_together():
     wanted = [capability(one).strategy for one in ids]
     assert agreed_strategy(ids[:2], wanted[0]).strategy == wanted[0]
     assert {agreed_strategy(ids, one).strategy for one in wanted} == {"AVG"}
+
+
+# ---- published ---------------------------------------------------------------------------------
+
+
+def test_published_weights_have_a_name_of_their_own_and_capacities_count_in_it():
+    plain = Weighted(weights="published")
+    assert (plain.name, plain.weights_topic) == ("WEIGHTED.published", "GIMBALMQ_WEIGHTS")
+    names = {
+        Weighted(weights="published", capacities={"ann": 2}).name,
+        Weighted(weights="published", capacities={"ann": 3}).name,
+        Weighted(weights="published", weights_topic="OTHER").name,
+        plain.name,
+    }
+    assert len(names) == 4
+    for name in names:
+        found = capability(member_id("ann", name))
+        assert found is not None
+        assert found.strategy == name
+
+
+def test_who_reads_weights_and_who_is_given_them_do_not_agree():
+    ids = [
+        member_id("ann", Weighted(weights="published").name),
+        member_id("bob", Weighted(weights={"t/b/0": 2}).name),
+    ]
+    assert agreed_strategy(ids, "WEIGHTED.published").strategy == "AVG"
+
+
+@given(queues=QUEUES, members=MEMBERS, data=st.data())
+def test_published_weights_share_out_as_the_same_weights_configured(queues, members, data):
+    weights = {queue.path: data.draw(NUMBERS) for queue in queues[::2]}
+    published = Weighted(weights="published")
+    read = published.with_weights(weights)
+    assert read.name == published.name
+    assert assign(read, Snapshot.of("g", queues, members)) == shares(
+        queues, members, weights=weights
+    )
+
+
+def test_published_weights_that_nobody_has_read_are_an_error():
+    with pytest.raises(AllocationError, match="only running consumers read them"):
+        balance.allocate(
+            "WEIGHTED", queues=topic(2), members=["ann"], options={"weights": "published"}
+        )
+    with pytest.raises(AllocationError, match="give the weights themselves"):
+        balance.explain(
+            "WEIGHTED",
+            queue=topic(1)[0],
+            queues=topic(2),
+            members=["ann"],
+            options={"weights": "published"},
+        )
+
+
+def test_another_word_than_published_is_refused():
+    with pytest.raises(AllocationError, match="or 'published'"):
+        Weighted(weights="publish")

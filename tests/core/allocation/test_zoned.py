@@ -15,6 +15,7 @@ from gimbalmq.core.allocation import (
     strategy_named,
 )
 from gimbalmq.core.allocation.weighted import weight_class
+from gimbalmq.core.identity import agreed_strategy, member_id
 from gimbalmq.errors import AllocationError
 from gimbalmq.model.queue import MessageQueue
 
@@ -158,6 +159,9 @@ def test_names_in_the_options_of_the_inner_strategy_are_checked():
     [
         ({"zone_of_queue": prefix_of_broker}, "needs the option 'zone_of_member'"),
         ({**ZONES, "zone_of_queue": "z1"}, "option zone_of_queue is 'z1'; give a function"),
+        ({**ZONES, "zone_of_queue": "prefix:"}, "option zone_of_queue is 'prefix:'"),
+        ({**ZONES, "zone_of_member": {"a": 1}}, "a mapping from client id to zone"),
+        ({**ZONES, "zones_version": ""}, "option zones_version is ''"),
         ({**ZONES, "inner": "AVG"}, "option inner is 'AVG'; give CAPPED_HASH, CROSS_TOPIC or"),
         ({**ZONES, "inner": 7}, "option inner is 7"),
         ({**ZONES, "weights": {}}, "'CAPPED_HASH' has no option 'weights'"),
@@ -179,3 +183,65 @@ def test_options_that_cannot_be_used_are_refused(options, message):
 def test_a_queue_or_member_without_a_zone_is_named(option, what, zone):
     with pytest.raises(AllocationError, match=rf"{option} returned {zone!r} for \w+ {what}"):
         shares(topic(z1=1), ["z1-0"], **{option: lambda _: zone})
+
+
+# ---- rules that can be compared ------------------------------------------------------------------
+
+PREFIXES = {"zone_of_queue": "prefix:-", "zone_of_member": "prefix:-"}
+BROKERS = {"z1-a": "z1", "z1-b": "z1", "z2-a": "z2", "z3-a": "z3"}
+
+
+@given(queues=QUEUES, members=MEMBERS)
+def test_functions_mappings_and_prefixes_that_say_the_same_share_out_the_same(queues, members):
+    expected = shares(queues, members)
+    assert shares(queues, members, **PREFIXES) == expected
+    named = {member: prefix(member) for member in members}
+    assert shares(queues, members, zone_of_queue=BROKERS, zone_of_member=named) == expected
+
+
+def test_a_member_is_in_the_zone_of_its_stem_whatever_it_promises():
+    strategy = Zoned(CappedHash(), BROKERS, {"ann": "z1", "bob": "z2"})
+    ids = ("ann@gmq1-ZONED+rejoin30", "bob@gmq1-ZONED+rejoin30")
+    result = assign(strategy, Snapshot.of("g", topic(z1=1), ids))
+    assert sum(map(len, result.values())) == 1
+    with pytest.raises(AllocationError, match="zone_of_member returned None for member 'cid'"):
+        assign(strategy, Snapshot.of("g", topic(z1=1), ("cid",)))
+
+
+def name(**options):
+    return strategy_named("ZONED", {**PREFIXES, **options}).name
+
+
+def test_equal_rules_have_equal_names_and_different_ones_do_not():
+    names = [
+        name(),
+        name(zone_of_queue="prefix:."),
+        name(zone_of_member="prefix:."),
+        name(zone_of_queue=BROKERS),
+        name(zone_of_queue={**BROKERS, "z3-a": "z1"}),
+        name(zone_of_queue=prefix_of_broker, zones_version="1"),
+        name(zone_of_queue=prefix_of_broker, zones_version="2"),
+        name(zone_of_member=prefix, zones_version="1"),
+        name(inner="CROSS_TOPIC"),
+    ]
+    assert len(set(names)) == len(names)
+    assert all(one.startswith("ZONED.") for one in names)
+    assert name(zone_of_queue=dict(reversed(BROKERS.items()))) == name(zone_of_queue=BROKERS)
+    assert name(inner="WEIGHTED", weights={"t/b/0": 2}).count(".") == 2
+    again = name(zone_of_queue=lambda queue: queue.topic, zones_version="1")
+    assert again == name(zone_of_queue=prefix_of_broker, zones_version="1"), "as the author says"
+
+
+def test_members_with_different_rules_use_avg_together():
+    ids = [member_id("ann", name()), member_id("bob", name(zone_of_queue=BROKERS))]
+    assert {
+        agreed_strategy(ids, one).strategy for one in (name(), name(zone_of_queue=BROKERS))
+    } == {"AVG"}
+    assert agreed_strategy(ids[:1], name()).strategy == name()
+
+
+def test_functions_without_a_version_cannot_be_compared():
+    assert "zone_of_queue and zone_of_member without" in strategy_named("ZONED", ZONES).incomparable
+    half = strategy_named("ZONED", {**PREFIXES, "zone_of_member": prefix})
+    assert half.incomparable.startswith("zone_of_member without zones_version")
+    assert not strategy_named("ZONED", {**ZONES, "zones_version": "1"}).incomparable

@@ -4,8 +4,16 @@ import pytest
 
 from core.consumer.harness import ME, OTHER, QUEUES, Harness, only
 from gimbalmq.core.allocation import strategy_named
-from gimbalmq.core.consumer.effects import FindOffset, SetTimer, Warn
-from gimbalmq.core.consumer.events import RouteLearned, TimerName
+from gimbalmq.core.consumer.effects import Announce, FindOffset, ListMembers, Lock, SetTimer, Warn
+from gimbalmq.core.consumer.events import (
+    RouteLearned,
+    TimerFired,
+    TimerName,
+    Trigger,
+    WeightsRead,
+    Woken,
+)
+from gimbalmq.core.identity import member_id
 from gimbalmq.model.queue import MessageQueue
 
 
@@ -50,3 +58,58 @@ def test_whatever_a_strategy_raises_keeps_the_queues_and_is_tried_again():
         TimerName.REBALANCE,
         TimerName.NEXT_PASS,
     }
+
+
+# ---- published weights -------------------------------------------------------------------------
+
+
+def test_published_weights_change_the_shares_as_soon_as_they_are_read():
+    ids = [member_id(stem, "WEIGHTED.published") for stem in ("a", "b")]
+    harness = Harness(client_id=ids[0], lease=True)
+    harness.machine.passes._strategy = strategy_named("WEIGHTED", {"weights": "published"})
+    harness.start()
+    effects = harness.members(*ids)
+    assert "only running consumers read them" in only(effects, Warn)[0].text
+    assert not only(effects, Lock), "nothing is taken before the weights are known"
+    harness.now += 1.0
+    heavy = {QUEUES[0].path: 100.0}
+    assert only(harness.handle(WeightsRead(heavy, {"orders": 1})), ListMembers)
+    effects = harness.members(*ids)
+    mine = {queue for lock in only(effects, Lock) for queue, _epoch in lock.asked}
+    assert mine in ({QUEUES[0]}, set(QUEUES[1:])), "the heavy one alone, or all others"
+
+
+def test_weights_are_nothing_to_a_strategy_that_does_not_read_them():
+    harness = Harness()
+    harness.owning(ME)
+    assert harness.handle(WeightsRead({QUEUES[0].path: 100.0}, {"orders": 1})) == []
+
+
+# ---- what a pass is for --------------------------------------------------------------------------
+
+
+def triggers(effects):
+    return [announce.report.trigger for announce in only(effects, Announce)]
+
+
+def test_a_notice_that_comes_while_a_list_is_on_its_way_does_not_rename_that_pass():
+    harness = Harness()
+    harness.start()
+    harness.handle(Woken(Trigger.NOTICE))
+    effects = harness.members(ME)
+    assert triggers(effects) == [Trigger.START]
+    harness.now += 1.0
+    assert only(harness.handle(TimerFired(TimerName.NEXT_PASS)), ListMembers)
+    assert triggers(harness.members(ME, OTHER)) == [Trigger.NOTICE]
+
+
+def test_a_planned_pass_keeps_what_it_is_for():
+    harness = Harness()
+    harness.owning(ME)
+    harness.now += 1.0
+    harness.handle(Woken(Trigger.RECONNECT))
+    harness.members(ME)
+    harness.handle(Woken(Trigger.NOTICE))  # within the gap: gathered
+    harness.now += 0.05
+    assert only(harness.handle(TimerFired(TimerName.NEXT_PASS)), ListMembers)
+    assert triggers(harness.members(ME, OTHER)) == [Trigger.NOTICE]

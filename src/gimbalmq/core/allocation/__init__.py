@@ -29,7 +29,8 @@ from gimbalmq.core.allocation.cross_topic import CrossTopic
 from gimbalmq.core.allocation.machine_room import MachineRoom
 from gimbalmq.core.allocation.nearby import Nearby, RoomOfMember, RoomOfQueue
 from gimbalmq.core.allocation.weighted import Weighted
-from gimbalmq.core.allocation.zoned import Zoned, ZoneOfMember, ZoneOfQueue
+from gimbalmq.core.allocation.zoned import Zoned
+from gimbalmq.core.allocation.zones import ZoneOfMember, ZoneOfQueue
 from gimbalmq.errors import AllocationError
 
 __all__ = [
@@ -84,6 +85,7 @@ def _zoned(
     zone_of_queue: ZoneOfQueue,
     zone_of_member: ZoneOfMember,
     inner: str | CappedHash = CappedHash.name,
+    zones_version: str | None = None,
     **inner_options: Any,
 ) -> Strategy:
     made = strategy_named(inner, inner_options) if isinstance(inner, str) else inner
@@ -98,7 +100,7 @@ def _zoned(
             f"options {', '.join(sorted(inner_options))} have no use; leave them out or give the "
             "inner strategy by name"
         )
-    return Zoned(made, zone_of_queue, zone_of_member)
+    return Zoned(made, zone_of_queue, zone_of_member, zones_version)
 
 
 add_built_in("AVG", Averagely)

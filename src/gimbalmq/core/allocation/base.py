@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -79,6 +79,15 @@ class BuiltIn(ABC):
 
     name: str
     cross_topic: bool = False
+    #: Where members read weights while they run; None for strategies that need none.
+    weights_topic: str | None = None
+    #: What members cannot compare by the name, and what to do about it; "" when that is nothing.
+    incomparable: str = ""
+
+    def with_weights(self, weights: Mapping[str, float]) -> Self:
+        """The same strategy with these weights, where it has a `weights_topic`."""
+        del weights
+        return self
 
     @abstractmethod
     def shares(self, snapshot: Snapshot) -> Shares:

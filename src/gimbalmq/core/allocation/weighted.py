@@ -5,6 +5,11 @@ id; what is not named counts 1. Every member of the group has to be given the sa
 part of the strategy's name, `WEIGHTED.<digest>`, which client ids carry, so that members that were
 given different ones use AVG together instead of disagreeing.
 
+With `weights="published"`, running members read the weights from a topic and are given them with
+`with_weights`. Members read a new version at different times, and until all have it their shares do
+not fit together; so that needs locks. The name is `WEIGHTED.published`, and a digest follows when
+capacities or another topic are configured.
+
 Queues are shared out from the heaviest class down. Weights are rounded up to classes, four to each
 doubling (a step is a factor of at most 1.2), because the hash can keep a queue in place only among
 queues that count alike. Within a class, each seat goes where (load + weight) / capacity is least,
@@ -21,15 +26,22 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, Literal, Self
 
+from gimbalmq.core.allocation.base import Explanation
 from gimbalmq.core.allocation.capped_hash import CappedHash
+from gimbalmq.core.allocation.snapshot import Shares, Snapshot
 from gimbalmq.core.identity import stem_of
 from gimbalmq.errors import AllocationError, ConfigurationError
 from gimbalmq.model.queue import MessageQueue, parse_queue
+from gimbalmq.model.weights import WEIGHTS_TOPIC
 
-__all__ = ["Weighted", "weight_class"]
+__all__ = ["PUBLISHED", "Weighted", "check_weights", "weight_class"]
+
+#: Instead of weights: read them from a topic while running.
+PUBLISHED: Final = "published"
 
 #: Where classes end within a doubling, in 1/1024: the powers of the fourth root of 2, rounded up.
 _CLASS_ENDS: Final = (512, 609, 725, 862, 1024)
@@ -66,29 +78,74 @@ def _digest(weights: Mapping[str, float], capacities: Mapping[str, float]) -> st
     return hashlib.blake2s(text, digest_size=4).hexdigest() if told else ""
 
 
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Refuse weights that the strategy cannot use, by raising an AllocationError."""
+    Weighted(weights=weights)
+
+
 class Weighted(CappedHash):
-    """CAPPED_HASH with configured loads and capacities."""
+    """CAPPED_HASH with loads and capacities that are configured, or loads that are published."""
 
     name = "WEIGHTED"
+    #: Published weights are used, and not known yet.
+    _waiting = False
 
     def __init__(
         self,
         *,
-        weights: Mapping[str, float] | None = None,
+        weights: Mapping[str, float] | Literal["published"] | None = None,
         capacities: Mapping[str, float] | None = None,
+        weights_topic: str = WEIGHTS_TOPIC,
     ) -> None:
-        self.weights = self._numbers("weights", weights)
+        published = weights == PUBLISHED
         self.capacities = self._numbers("capacities", capacities)
+        # Exact, so that equal quotients are seen to be equal by every member.
+        self._capacities = {stem: Fraction(number) for stem, number in self.capacities.items()}
+        self._set_weights(None if published else weights)
+        if published:
+            self.weights_topic = weights_topic
+            self._waiting = True
+            own_topic = {} if weights_topic == WEIGHTS_TOPIC else {weights_topic: 0.0}
+            digest = _digest(own_topic, self.capacities)
+            self.name = f"{type(self).name}.{PUBLISHED}{digest and f'.{digest}'}"
+        elif digest := _digest(self.weights, self.capacities):
+            self.name = f"{type(self).name}.{digest}"
+
+    def _set_weights(self, weights: object) -> None:
+        self.weights = self._numbers("weights", weights)
         for path in self.weights:
             try:
                 parse_queue(path)
             except ConfigurationError as error:
                 raise AllocationError(f"strategy '{self.name}': option weights: {error}") from error
-        if digest := _digest(self.weights, self.capacities):
-            self.name = f"{type(self).name}.{digest}"
         self._units = {path: weight_class(weight) for path, weight in self.weights.items()}
-        # Exact, so that equal quotients are seen to be equal by every member.
-        self._capacities = {stem: Fraction(number) for stem, number in self.capacities.items()}
+
+    def with_weights(self, weights: Mapping[str, float]) -> Self:
+        """The same strategy, by name too, with these published weights."""
+        other = copy(self)
+        other._set_weights(weights)  # noqa: SLF001 - the copy is of this class
+        other._waiting = False  # noqa: SLF001
+        return other
+
+    def shares_beside(self, snapshot: Snapshot, held: Mapping[str, int]) -> Shares:
+        """As CAPPED_HASH; refused while published weights are not known."""
+        self._check_known()
+        return super().shares_beside(snapshot, held)
+
+    def explain_beside(
+        self, snapshot: Snapshot, queue: MessageQueue, held: Mapping[str, int]
+    ) -> Explanation:
+        """As CAPPED_HASH; refused while published weights are not known."""
+        self._check_known()
+        return super().explain_beside(snapshot, queue, held)
+
+    def _check_known(self) -> None:
+        if self._waiting:
+            raise AllocationError(
+                f"strategy '{self.name}': the weights are published in topic "
+                f"'{self.weights_topic}', and only running consumers read them; to compute with "
+                "them, give the weights themselves"
+            )
 
     def check_names(self, members: Iterable[str]) -> None:
         """Refuse a capacity for a member that the group does not have."""
@@ -137,6 +194,7 @@ class Weighted(CappedHash):
             raise AllocationError(
                 f"strategy '{self.name}': option {option} is a {type(given).__name__}; give a "
                 f"mapping from {'queue path' if option == 'weights' else 'client id'} to number"
+                f"{', or ' + repr(PUBLISHED) if option == 'weights' else ''}"
             )
         for key, number in given.items():
             usable = isinstance(number, int | float) and not isinstance(number, bool)

@@ -6,52 +6,58 @@ members have from their own zones (MACHINE_ROOM_NEARBY shares them out zone by z
 remainders fall to the first members). Cost and ties: those of the inner strategy. Order inside a
 share: the member's own zone, then the spill-over.
 
-Which zone a queue or a member is in is the user's knowledge: two functions of theirs say it.
+Which zone a queue or a member is in is the user's knowledge: two rules of theirs say it (`zones`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias, TypeVar
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Self
 
 from gimbalmq.core.allocation.base import BuiltIn, Explanation
 from gimbalmq.core.allocation.capped_hash import CappedHash
 from gimbalmq.core.allocation.snapshot import Shares, Snapshot
-from gimbalmq.errors import AllocationError
+from gimbalmq.core.allocation.zones import ZoneOfMember, ZoneOfQueue, Zones
 from gimbalmq.model.queue import MessageQueue
 
-__all__ = ["ZoneOfMember", "ZoneOfQueue", "Zoned"]
-
-ZoneOfQueue: TypeAlias = Callable[[MessageQueue], str]
-ZoneOfMember: TypeAlias = Callable[[str], str]
-_Thing = TypeVar("_Thing", MessageQueue, str)
+__all__ = ["Zoned"]
 
 
 class Zoned(BuiltIn):
     """CAPPED_HASH, or one of its refinements, zone by zone.
 
-    The name is `ZONED` around CAPPED_HASH and `ZONED-<inner>` around another one, so that members
-    whose inner strategies differ do not take each other for partners.
+    The name is `ZONED.<digest>` around CAPPED_HASH and `ZONED.<digest>-<inner>` around another one,
+    so that members whose rules or inner strategies differ do not take each other for partners.
+    Functions without a version have no digest: good for computing, refused by consumers.
     """
 
     def __init__(
-        self, inner: CappedHash, zone_of_queue: ZoneOfQueue, zone_of_member: ZoneOfMember
+        self,
+        inner: CappedHash,
+        zone_of_queue: ZoneOfQueue,
+        zone_of_member: ZoneOfMember,
+        zones_version: str | None = None,
     ) -> None:
-        plain = inner.name == CappedHash.name
-        self.name = "ZONED" if plain else f"ZONED-{inner.name}"
-        for option, function in (
-            ("zone_of_queue", zone_of_queue),
-            ("zone_of_member", zone_of_member),
-        ):
-            if not callable(function):
-                raise AllocationError(
-                    f"strategy '{self.name}': option {option} is {function!r}; "
-                    "give a function that returns the name of the zone"
-                )
+        self.zones = Zones(zone_of_queue, zone_of_member, zones_version)
+        outer = f"ZONED.{self.zones.digest}" if self.zones.digest else "ZONED"
+        self.name = outer if inner.name == CappedHash.name else f"{outer}-{inner.name}"
+        if self.zones.unnamed:
+            self.incomparable = (
+                f"{' and '.join(self.zones.unnamed)} without zones_version: whether two members "
+                "have the same functions cannot be seen, and different ones give queues two "
+                "owners. Give zones_version, a text that you change with the functions, or a "
+                "mapping or 'prefix:TEXT' in their place"
+            )
         self.inner = inner
-        self.zone_of_queue = zone_of_queue
-        self.zone_of_member = zone_of_member
         self.cross_topic = inner.cross_topic
+        self.weights_topic = inner.weights_topic
+
+    def with_weights(self, weights: Mapping[str, float]) -> Self:
+        """The same strategy, its inner one with these published weights."""
+        other = copy(self)
+        other.inner = self.inner.with_weights(weights)
+        return other
 
     def check_names(self, members: Iterable[str]) -> None:
         """Let the inner strategy check the names in its options."""
@@ -71,7 +77,7 @@ class Zoned(BuiltIn):
         """Say who could have the queue, and what the inner strategy made of that."""
         snapshot.position(queue)
         near, spilled, members = self._parts(snapshot)
-        zone = self._zone(queue, self.zone_of_queue, "queue")
+        zone = self.zones.of_queue(queue)
         if zone in near:
             part = near[zone]
             inner = self.inner.explain(part, queue)
@@ -104,23 +110,14 @@ class Zoned(BuiltIn):
         """A snapshot for each zone that has both, one for the spill-over, and who is where."""
         members: dict[str, list[str]] = {}
         for member in dict.fromkeys(snapshot.members):
-            members.setdefault(self._zone(member, self.zone_of_member, "member"), []).append(member)
+            members.setdefault(self.zones.of_member(member), []).append(member)
         queues: dict[str, list[MessageQueue]] = {}
         spilled: list[MessageQueue] = []
         for queue in snapshot.queues:
-            zone = self._zone(queue, self.zone_of_queue, "queue")
+            zone = self.zones.of_queue(queue)
             (queues.setdefault(zone, []) if zone in members else spilled).append(queue)
         near = {
             zone: Snapshot(snapshot.group, tuple(listed), tuple(members[zone]))
             for zone, listed in queues.items()
         }
         return near, Snapshot(snapshot.group, tuple(spilled), snapshot.members), members
-
-    def _zone(self, thing: _Thing, zone_of: Callable[[_Thing], object], kind: str) -> str:
-        zone = zone_of(thing)
-        if not isinstance(zone, str) or not zone:
-            raise AllocationError(
-                f"strategy '{self.name}': zone_of_{kind} returned {zone!r} for {kind} "
-                f"'{getattr(thing, 'path', thing)}'; every {kind} must be in a zone with a name"
-            )
-        return zone

@@ -14,6 +14,7 @@ from gimbalmq.model.queue import MessageQueue
 
 __all__ = [
     "Announce",
+    "AskAbsent",
     "Bury",
     "Cancel",
     "Commit",
@@ -59,6 +60,12 @@ class RefreshRoute(msgspec.Struct, frozen=True):
 
 class ListMembers(msgspec.Struct, frozen=True):
     """Ask a broker who is in the group; answered by `MembersListed`."""
+
+
+class AskAbsent(msgspec.Struct, frozen=True):
+    """Ask these members, one after the other, who is gone; answered by `AbsentTold`."""
+
+    members: tuple[str, ...]
 
 
 class RenewHeartbeat(msgspec.Struct, frozen=True):
@@ -268,6 +275,7 @@ Effect = (
     SetTimer
     | RefreshRoute
     | ListMembers
+    | AskAbsent
     | RenewHeartbeat
     | FindOffset
     | Pull

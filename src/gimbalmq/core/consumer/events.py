@@ -18,6 +18,7 @@ from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 
 __all__ = [
+    "AbsentTold",
     "Assigned",
     "Cancelled",
     "Consumed",
@@ -46,6 +47,7 @@ __all__ = [
     "Trigger",
     "Unlocked",
     "Unsubscribed",
+    "WeightsRead",
     "Woken",
 ]
 
@@ -62,6 +64,8 @@ class Trigger(enum.Enum):
     SUBSCRIPTION = "subscription changed"
     RELEASE = "queue released"
     RESUME = "consumer resumed"
+    ABSENCE = "member did not come back in time"
+    WEIGHTS = "weights published"
     STOP = "stop"
 
 
@@ -117,6 +121,19 @@ class MembersListed(msgspec.Struct, frozen=True):
 
     members: tuple[str, ...] | None
     reason: str = ""
+
+
+class AbsentTold(msgspec.Struct, frozen=True):
+    """Answer to `AskAbsent`: who is gone, and for how many seconds; None when nobody knew."""
+
+    absent: dict[str, float] | None
+
+
+class WeightsRead(msgspec.Struct, frozen=True):
+    """The published weights became known or changed: by queue path, and the version by topic."""
+
+    weights: dict[str, float]
+    versions: dict[str, int]
 
 
 class OffsetFound(msgspec.Struct, frozen=True):
@@ -303,6 +320,8 @@ Event = (
     | Woken
     | RouteLearned
     | MembersListed
+    | AbsentTold
+    | WeightsRead
     | OffsetFound
     | PullAnswered
     | PullFailed

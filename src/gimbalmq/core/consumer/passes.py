@@ -8,12 +8,15 @@ that cannot decide keeps what is held.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from gimbalmq.core.allocation import Snapshot, Strategy, assign, strategy_named
+from gimbalmq.core.allocation.base import BuiltIn
+from gimbalmq.core.consumer.absence import Absence
 from gimbalmq.core.consumer.effects import (
+    AskAbsent,
     Effect,
     ListMembers,
     RefreshRoute,
@@ -21,7 +24,7 @@ from gimbalmq.core.consumer.effects import (
     SetTimer,
     Warn,
 )
-from gimbalmq.core.consumer.events import MembersListed, TimerName, Trigger
+from gimbalmq.core.consumer.events import AbsentTold, MembersListed, TimerName, Trigger
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.identity import (
     agreed_strategy,
@@ -66,16 +69,23 @@ class PassPlanner:
         self._last_pass_at = float("-inf")
         #: The member list was asked for and has not come yet.
         self._listing = False
-        #: A trigger arrived while a list was on its way: that list may be too old.
-        self._again = False
-        #: When the timer of the next gathered or repeated pass runs out.
+        #: A trigger that came while a list was on its way: that list may be too old.
+        self._again: Trigger | None = None
+        #: When the timer of the next gathered or repeated pass runs out, and what that is for.
         self._planned_at = float("inf")
+        self._planned_for = Trigger.START
         self._failures = 0
         self._doubts = 0
         #: No pass before the first heartbeat (START), and none after the stop.
         self._active = False
         #: The user paused the whole consumer: it keeps what it has until it is resumed.
         self._paused = False
+        #: Who is gone and may come back, where that is waited for.
+        self._absence = (
+            None
+            if settings.rejoin_grace_s is None
+            else Absence(settings.client_id, settings.rejoin_grace_s)
+        )
 
     def wants(self, queue: MessageQueue) -> bool:
         """Whether the latest target contains the queue."""
@@ -120,8 +130,7 @@ class PassPlanner:
         if self._paused or not (self._active and self._queues):
             return []
         if self._listing:
-            self._again = True
-            self._trigger = trigger
+            self._again = trigger
             return []
         wait_s = self._last_pass_at + self._settings.rebalance_gap_s - now
         if wait_s > 0:
@@ -135,12 +144,12 @@ class PassPlanner:
     def due(self, now: float) -> list[Effect]:
         """The timer of a gathered or repeated pass ran out."""
         self._planned_at = float("inf")
-        return self.request(self._trigger, now)
+        return self.request(self._planned_for, now)
 
     def _later(self, trigger: Trigger, delay_s: float, now: float) -> list[Effect]:
         if self._planned_at <= now + delay_s:
             return []  # a pass is planned that soon already
-        self._trigger = trigger
+        self._planned_for = trigger
         self._planned_at = now + delay_s
         return [SetTimer(TimerName.NEXT_PASS, delay_s)]
 
@@ -152,7 +161,7 @@ class PassPlanner:
     def _begin(self, trigger: Trigger, now: float) -> list[Effect]:
         self._trigger = trigger
         self._listing = True
-        self._again = False
+        self._again = None
         self._last_pass_at = now
         return [ListMembers()]
 
@@ -164,6 +173,13 @@ class PassPlanner:
             return []
         self._queues[topic] = queues
         return self.request(Trigger.ROUTE, now)
+
+    def learn_weights(self, weights: Mapping[str, float], now: float) -> list[Effect]:
+        """Use other published weights from now on; asks for a pass at once."""
+        if not isinstance(self._strategy, BuiltIn) or self._strategy.weights_topic is None:
+            return []
+        self._strategy = self._strategy.with_weights(weights)
+        return self.request(Trigger.WEIGHTS, now)
 
     def members_listed(self, event: MembersListed, now: float) -> tuple[list[Target], list[Effect]]:
         """Turn a member list into targets, and say what to do next."""
@@ -177,12 +193,16 @@ class PassPlanner:
         members, effects = self._believe(sorted_as_java(event.members))
         if members is None:
             return [], [*effects, *self._again_soon(now)]
+        counted, waiting = self._with_absent(members, now)
+        effects += waiting
+        if counted is None:
+            return [], effects
         effects += self._strategies_differ(members)
         targets: list[Target] = []
         complete = True
         for topic, queues in self._queues.items():
             try:
-                target = self._target(topic, queues, members, effects)
+                target = self._target(topic, queues, members, counted, effects)
             except AllocationError as error:
                 if topic.startswith(_RETRY_TOPIC_PREFIX):
                     continue  # as in Java: quiet, and no reason to try again soon
@@ -198,6 +218,48 @@ class PassPlanner:
                 targets.append(target)
         effects += self._next_pass(now, complete=complete)
         return targets, effects
+
+    def _with_absent(
+        self, members: tuple[str, ...], now: float
+    ) -> tuple[tuple[str, ...] | None, list[Effect]]:
+        """The members to share out among, those that are waited for included.
+
+        None while this member, new to the group, asks others whom they wait for.
+        """
+        absence = self._absence
+        if absence is None:
+            return members, []
+        absence.listed(members, now)
+        if asked := absence.question(members):
+            return None, [AskAbsent(asked)]
+        if absence.asking:
+            return None, []
+        group = self._settings.group
+        if why := absence.disagreement():
+            return members, [Warn(f"rejoin {group}", f"group {group}: {why}")]
+        waited = absence.waited_for(now)
+        if not waited:
+            return members, []
+        names = ", ".join(f"'{member}'" for member in waited)
+        text = (
+            f"group {group}: the queues of {names} wait for it to come back, for up to "
+            f"{max(waited.values()):.1f} s more (rejoin_grace_s)"
+        )
+        return tuple(sorted_as_java((*members, *waited))), [
+            Warn(f"absent {group}", text),
+            *self._later(Trigger.ABSENCE, min(waited.values()), now),
+        ]
+
+    def absent_told(self, event: AbsentTold, now: float) -> list[Effect]:
+        """Another member said who is gone, or nobody could: go on."""
+        if self._absence is None:
+            return []
+        self._absence.told(event.absent, now)
+        return self.request(self._trigger, now)
+
+    def absent(self, now: float) -> dict[str, float] | None:
+        """For members that ask: for how many seconds others are gone; None: ask another one."""
+        return None if self._absence is None else self._absence.known(now)
 
     def _strategies_differ(self, members: tuple[str, ...]) -> list[Effect]:
         """Say so when a member runs another of Java's strategies, which nobody can reconcile."""
@@ -216,12 +278,14 @@ class PassPlanner:
         return []
 
     def _again_soon(self, now: float) -> list[Effect]:
-        return self.request(self._trigger, now) if self._again else self.retry(self._trigger, now)
+        if self._again is not None:
+            return self.request(self._again, now)
+        return self.retry(self._trigger, now)
 
     def _next_pass(self, now: float, *, complete: bool) -> list[Effect]:
         interval = SetTimer(TimerName.REBALANCE, self._settings.rebalance_interval_s)
-        if self._again:
-            return [interval, *self.request(self._trigger, now)]
+        if self._again is not None:
+            return [interval, *self.request(self._again, now)]
         if not complete:
             return [interval, *self.retry(Trigger.RETRY, now)]
         return [interval]
@@ -252,6 +316,7 @@ class PassPlanner:
         topic: str,
         queues: frozenset[MessageQueue] | None,
         members: tuple[str, ...],
+        counted: tuple[str, ...],
         effects: list[Effect],
     ) -> Target | None:
         if queues is None:
@@ -276,7 +341,7 @@ class PassPlanner:
             return None
         share: tuple[MessageQueue, ...] = ()
         if together:
-            snapshot = Snapshot.of(self._settings.group, together, members)
+            snapshot = Snapshot.of(self._settings.group, together, counted)
             share = _shares(strategy, snapshot).get(self._settings.client_id, ())
         mine = frozenset(queue for queue in share if queue.topic == topic)
         return Target(topic, mine, self._trigger, members, strategy.name, queues)

@@ -63,6 +63,10 @@ class PassiveMachine:
         """The queues that are this member's to pull."""
         return frozenset(queue for queues in self._owned.values() for queue in queues)
 
+    def absent(self, now: float) -> dict[str, float] | None:
+        """For members that ask: for how many seconds others are gone; None: ask another one."""
+        return self.passes.absent(now)
+
     def _on_timer(self, event: ev.TimerFired, now: float) -> list[Effect]:
         if event.name is TimerName.REBALANCE:
             return self.passes.request(Trigger.TIMER, now)

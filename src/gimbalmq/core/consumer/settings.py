@@ -54,6 +54,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     take_over_grace_s: float = 4.0
     #: The same in groups with foreign members, whose locks are trusted for 30 s; None: never.
     take_over_foreign_grace_s: float | None = None
+    #: How long the queues of a member that is gone wait for it to come back; None: not at all.
+    rejoin_grace_s: float | None = None
+    #: How often published weights are looked for, where the strategy uses them.
+    weights_interval_s: float = 10.0
     #: Pause before an ordered message that failed is tried again (`suspendCurrentQueueTimeMillis`).
     suspend_current_queue_s: float = 1.0
     #: How often an ordered message is tried again before it is given up; None: for ever.
