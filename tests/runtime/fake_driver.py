@@ -29,6 +29,9 @@ class FakeDriver:
     def now(self):
         return Instant(self.at_s, int(self.at_s * 1000))
 
+    def monotonic(self):
+        return self.at_s
+
     def post(self, action):
         action()
 

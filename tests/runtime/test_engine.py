@@ -347,3 +347,84 @@ def test_a_stopped_engine_says_so(client):
     engine.stop()
     with pytest.raises(StateError, match="make a new one"):
         engine.post(lambda: None)
+
+
+# ---- errands -------------------------------------------------------------------------------------
+
+
+class Errand:
+    """User code on the engine thread that does not come back until it is let go."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.thread = None
+        self.was_current = None
+        self.began, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self):
+        self.thread = threading.current_thread()
+        self.was_current = self.engine.is_current
+        self.began.set()
+        self.go_on.wait(10.0)
+
+    def give(self):
+        self.engine.post(lambda: self.engine.errand(self))
+        assert self.began.wait(5.0)
+        return self
+
+
+def thread_of(engine):
+    return result_of(engine, lambda done: done((threading.current_thread(), engine.is_current)))
+
+
+def test_an_errand_runs_on_the_engine_thread_but_is_not_what_the_loop_runs(engine):
+    before = thread_of(engine)
+    errand = Errand(engine).give()
+    errand.go_on.set()
+    assert thread_of(engine) == before == (errand.thread, True)
+    assert errand.was_current is False
+
+
+def test_another_thread_goes_on_with_the_loop_while_an_errand_takes_too_long(engine):
+    errand = Errand(engine).give()
+    engine.replace(errand.thread.ident)
+    engine.replace(errand.thread.ident)  # the second to notice changes nothing
+    thread, current = thread_of(engine)
+    assert current
+    assert thread is not errand.thread
+    errand.go_on.set()
+    errand.thread.join(5.0)
+    assert not errand.thread.is_alive(), "its errand was the last thing to do for it"
+    assert thread_of(engine) == (thread, True)
+
+
+def test_a_thread_that_is_on_no_errand_is_not_replaced(engine):
+    before = thread_of(engine)
+    engine.replace(before[0].ident)
+    assert thread_of(engine) == before
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_errand_that_ends_its_thread_does_not_end_the_client(engine):
+    def leave():
+        raise SystemExit
+
+    before, _ = thread_of(engine)
+    engine.post(lambda: engine.errand(leave))
+    before.join(5.0)
+    thread, current = thread_of(engine)
+    assert current
+    assert thread is not before
+
+
+def test_a_client_can_be_stopped_while_a_replaced_thread_is_still_away(client):
+    engine = Engine("test", client)
+    engine.start()
+    errand = Errand(engine).give()
+    engine.replace(errand.thread.ident)
+    engine.stop()
+    assert errand.thread.is_alive()
+    errand.go_on.set()
+    errand.thread.join(5.0)
+    with pytest.raises(StateError):
+        engine.post(lambda: None)

@@ -60,7 +60,7 @@ def test_the_first_heartbeat_is_full_and_later_ones_leave_subscriptions_out(inst
     assert later.without_subscriptions
     assert later.fingerprint == first.fingerprint
     assert [one.subscriptions for one in later.consumers] == [()]
-    assert instance.confirmed_version("a:1", "billing", "orders") == 7
+    assert instance.registrations.version("a:1", "billing", "orders") == 7
 
 
 @pytest.mark.rule("B8.2b")
@@ -90,7 +90,7 @@ def test_a_change_of_subscriptions_or_of_their_versions_is_sent_in_full(instance
     assert is_full(beats(driver)[-1])
     instance.heartbeat()
     assert not is_full(beats(driver)[-1])
-    instance.forget_fingerprints()
+    instance.registrations.forget_fingerprints()
     instance.heartbeat()
     assert is_full(beats(driver)[-1])
 

@@ -310,12 +310,12 @@ def test_a_broker_that_is_down_does_not_keep_the_others_from_hearing(instance, d
 def test_a_pull_names_no_subscription_newer_than_the_broker_confirmed(instance, cluster):
     cluster.down.add("a:1")
     join(instance, Member("billing", "orders", version_ms=7))
-    assert instance.confirmed_version("a:1", "billing", "orders") == 0
+    assert instance.registrations.version("a:1", "billing", "orders") == 0
     cluster.down.clear()
     instance.heartbeat()
-    assert instance.confirmed_version("a:1", "billing", "orders") == 7
+    assert instance.registrations.version("a:1", "billing", "orders") == 7
     instance.on_disconnected("a:1", TransportError("gone"))
-    assert instance.confirmed_version("a:1", "billing", "orders") == 0
+    assert instance.registrations.version("a:1", "billing", "orders") == 0
 
 
 @pytest.mark.rule("B2.3g")

@@ -20,7 +20,7 @@ __all__ = ["Batch", "ProcessQueue"]
 class Batch:
     """The messages of one pulled reply, by position; `messages` is opaque here."""
 
-    __slots__ = ("_done", "_lowest", "body_bytes", "messages", "offsets", "remaining")
+    __slots__ = ("_ahead", "_lowest", "body_bytes", "messages", "offsets", "remaining")
 
     def __init__(self, messages: Sequence[Any], offsets: Sequence[int], body_bytes: int) -> None:
         assert len(messages) == len(offsets) > 0
@@ -29,23 +29,38 @@ class Batch:
         self.body_bytes = body_bytes
         #: How many messages are not finished yet.
         self.remaining = len(messages)
-        self._done = bytearray(len(messages))
+        #: The first position that is not done.
         self._lowest = 0
+        #: What is done, one byte each; None while that is all before the lowest, as it is when
+        #: messages end in order.
+        self._ahead: bytearray | None = None
 
     def finish(self, first: int, until: int) -> int:
         """Mark positions [first, until) as done; returns how many were not done before."""
-        fresh = until - first - self._done.count(1, first, until)
-        self._done[first:until] = b"\x01" * (until - first)
+        if first == self._lowest and self._ahead is None:
+            fresh = until - first
+            self._lowest = until
+        else:
+            fresh = self._finish_ahead(first, until)
         self.remaining -= fresh
+        return fresh
+
+    def _finish_ahead(self, first: int, until: int) -> int:
+        done = self._ahead
+        if done is None:
+            done = self._ahead = bytearray(len(self.messages))
+            done[: self._lowest] = b"\x01" * self._lowest
+        fresh = until - first - done.count(1, first, until)
+        done[first:until] = b"\x01" * (until - first)
         if first <= self._lowest:
             # find() stops at the first unfinished position; -1 means that all are done.
-            lowest = self._done.find(0, self._lowest)
-            self._lowest = len(self._done) if lowest < 0 else lowest
+            lowest = done.find(0, self._lowest)
+            self._lowest = len(done) if lowest < 0 else lowest
         return fresh
 
     def is_done(self, position: int) -> bool:
         """Whether a message is finished."""
-        return bool(self._done[position])
+        return position < self._lowest or (self._ahead is not None and bool(self._ahead[position]))
 
     @property
     def lowest_unfinished(self) -> int:

@@ -202,6 +202,9 @@ class AioDriver:
         """Read the clocks."""
         return Instant(time.monotonic(), time.time_ns() // 1_000_000)
 
+    #: Reads the clock that never jumps.
+    monotonic = staticmethod(time.monotonic)
+
     # ---- requests ----------------------------------------------------------------------------
 
     def call(self, address: str, command: Command, timeout_s: float, done: Answered) -> _Request:

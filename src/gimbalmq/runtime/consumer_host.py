@@ -6,87 +6,43 @@ Decides nothing by itself. Events are handled one after the other, never one ins
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
-from gimbalmq.core.consumer.held import HeldQueue
-from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.errors import GimbalError, ProtocolError
+from gimbalmq.errors import GimbalError
 from gimbalmq.flows.effects import Flow
-from gimbalmq.flows.group import check_subscriptions, list_members
+from gimbalmq.flows.group import ask_absent, check_subscriptions, list_members
 from gimbalmq.flows.offset import StartFrom
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.alarms import HungListenerAlarm
+from gimbalmq.runtime.consumer_parts import Executor, Machine
 from gimbalmq.runtime.driver import Timer
-from gimbalmq.runtime.inspection import consume_directly, running_info
 from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.lock_calls import LockCalls
+from gimbalmq.runtime.member_answers import MemberAnswers
 from gimbalmq.runtime.offsets import OffsetKeeper
 from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
 from gimbalmq.runtime.return_calls import ReturnCalls
-from gimbalmq.runtime.running import RunningWork
-from gimbalmq.wire.bodies import (
-    ConsumerData,
-    ConsumeResult,
-    ConsumerStatus,
-    decode_reset_offsets,
-    encode_consume_result,
-    encode_consumer_status,
-    encode_running_info,
-)
-from gimbalmq.wire.codes import RequestCode
-from gimbalmq.wire.command import Command, response_to
+from gimbalmq.runtime.weights_watch import WeightsWatch
+from gimbalmq.wire.bodies import ConsumerData
+from gimbalmq.wire.command import Command
 from gimbalmq.wire.names import retry_topic
-from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
-__all__ = ["ConsumerHost", "Executor", "Machine", "PullSettings"]
+__all__ = ["ConsumerHost", "PullSettings"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 
 #: How often, and first after how long, the rest of a new retry topic is looked for.
 _RETRY_ROUTE_LOOKS: Final = 6
 _RETRY_ROUTE_PAUSE_S: Final = 0.1
-
-
-class Machine(Protocol):
-    """The decisions of one group's member."""
-
-    settings: ConsumerSettings
-
-    @property
-    def held(self) -> Mapping[MessageQueue, HeldQueue]:
-        """Queues in hand."""
-
-    def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
-        """Take one event in; returns what has to be done."""
-
-    def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that this member owns now."""
-
-
-class Executor(Protocol):
-    """Whoever takes the messages: worker threads, or a user who polls."""
-
-    def submit(self, consume: fx.Consume) -> None:
-        """Take a run of messages."""
-
-    def cancel(self, queue: MessageQueue, epoch: int) -> int:
-        """Discard what waits of a queue; returns how many messages are being processed."""
-
-    def accounted(self, done: ev.Consumed) -> None:
-        """A result was taken in."""
-
-    def running(self) -> Sequence[RunningWork]:
-        """What listeners are doing now."""
 
 
 class ConsumerHost:
@@ -104,6 +60,7 @@ class ConsumerHost:
         announced: Callable[[fx.RebalanceReport], None],
         stopped: Callable[[], None],
         moved: Callable[[fx.QueueMove], None] = lambda _move: None,
+        weights: Callable[[ConsumerHost], WeightsWatch] | None = None,
     ) -> None:
         self.group = machine.settings.group
         self.machine = machine
@@ -116,9 +73,6 @@ class ConsumerHost:
         self._moved = moved
         self._stopped = stopped
         self._workers: Executor | None = None
-        self._listening: Listening | None = None
-        self._worker_count = 0
-        self._started_ms = 0
         self._timers: dict[tuple[ev.TimerName, MessageQueue | None, int], Timer] = {}
         self._events: deque[ev.Event] = deque()
         self._handling = False
@@ -127,6 +81,7 @@ class ConsumerHost:
         )
         self._locks = LockCalls(instance, self.group, self.dispatch)
         self._returns = ReturnCalls(instance, machine.settings, pulls, self.dispatch)
+        self._answers = MemberAnswers(instance, machine, self._subscriptions, pulls, self.dispatch)
         #: The queues of each topic as it was first known; others are new.
         self._first_queues: dict[str, frozenset[MessageQueue]] = {}
         self._alarm_timer: Timer | None = None
@@ -134,12 +89,13 @@ class ConsumerHost:
         #: Offsets that are being looked for, and who waits for them.
         self._finding = 0
         self._ready: Callable[[], None] | None = None
-        #: Passes that moved something.
-        self.rebalances = 0
+        #: Passes that moved something, by what they were for.
+        self.rebalances: Counter[ev.Trigger] = Counter()
         #: Queues that came, and queues that went.
         self.acquired = self.revoked = 0
         #: How long the last move of each queue took.
         self.pauses: dict[MessageQueue, float] = {}
+        self._weights = None if weights is None else weights(self)
         self._performers = self._performing()
 
     def _performing(self) -> dict[type[Any], Callable[[Any], None]]:
@@ -147,6 +103,7 @@ class ConsumerHost:
             fx.SetTimer: self._set_timer,
             fx.RefreshRoute: self._refresh_route,
             fx.ListMembers: self._list_members,
+            fx.AskAbsent: self._ask_absent,
             fx.RenewHeartbeat: self._renew_heartbeat,
             fx.FindOffset: self._find_offset,
             fx.Pull: self._pull_calls.pull,
@@ -173,13 +130,12 @@ class ConsumerHost:
     ) -> None:
         """Say who takes the messages, and with which listeners if there are any."""
         self._workers = executor
-        self._listening = listening
-        self._worker_count = worker_count
+        self._answers.attach(listening, worker_count)
         self.started()
 
     def started(self) -> None:
         """Note when it all began, for those who ask."""
-        self._started_ms = self.now_ms()
+        self._answers.started_ms = self.now_ms()
 
     def watch(self, alarm: HungListenerAlarm) -> None:
         """Look for hung listeners from now on, until the end."""
@@ -200,11 +156,12 @@ class ConsumerHost:
         if self._handling:
             return
         self._handling = True
+        events, performers, handle = self._events, self._performers, self.machine.handle
+        monotonic = self._instance.driver.monotonic
         try:
-            while self._events:
-                now = self._instance.driver.now().at_s
-                for effect in self.machine.handle(self._events.popleft(), now):
-                    self._performers[type(effect)](effect)
+            while events:
+                for effect in handle(events.popleft(), monotonic()):
+                    performers[type(effect)](effect)
         finally:
             self._handling = False
 
@@ -217,6 +174,8 @@ class ConsumerHost:
         self._ready = ready
         self.dispatch(ev.Started())
         self._look_for_retry_queues(0)
+        if self._weights is not None:
+            self._weights.go_on()
         if not (self.machine.settings.broadcasting and self._finding):
             self._now_ready()
 
@@ -275,13 +234,18 @@ class ConsumerHost:
         self.dispatch(ev.RouteLearned(route.topic, queues))
 
     def preflight(self) -> Flow[None] | None:
-        """What to ask the brokers before joining: whether they understand SQL expressions."""
+        """What to ask the brokers before joining: published weights, and about SQL expressions."""
         filtered = [one for one in self._subscriptions.values() if one.is_sql]
-        if not filtered:
-            return None
+        if filtered or self._weights is not None:
+            return self._before_joining(filtered)
+        return None
+
+    def _before_joining(self, filtered: Sequence[SubscriptionData]) -> Flow[None]:
+        if self._weights is not None:
+            yield from self._weights.first()
         places = {one.topic: self._instance.member_list_addresses((one.topic,)) for one in filtered}
         timeout_s = self._instance.settings.mq_client_api_timeout_s
-        return check_subscriptions(
+        yield from check_subscriptions(
             places, self._instance.client_id, self.group, filtered, timeout_s
         )
 
@@ -295,58 +259,13 @@ class ConsumerHost:
 
     def on_request(self, request: Command, reply: Callable[[Command], None]) -> bool:
         """Answer what brokers and tools ask a consumer."""
-        match request.code:
-            case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-                self.dispatch(ev.OffsetsReset(decode_reset_offsets(request.body)))
-            case RequestCode.GET_CONSUMER_RUNNING_INFO:
-                info = running_info(
-                    self.machine.held,
-                    self.machine.settings,
-                    self._subscriptions.values(),
-                    nameservers=self._instance.nameservers.addresses,
-                    consume_type=self._pulls.consume_type,
-                    started_ms=self._started_ms,
-                    workers=self._worker_count,
-                    now=self._instance.driver.now(),
-                    with_stacks=request.fields.get("jstackEnable") == "true",
-                )
-                reply(response_to(request, body=encode_running_info(info)))
-            case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
-                topic = request.fields.get("topic", "")
-                offsets = {
-                    queue: held.process.commit_offset
-                    for queue, held in self.machine.held.items()
-                    if held.process is not None and queue.topic == topic
-                }
-                body = encode_consumer_status(ConsumerStatus(offsets))
-                reply(response_to(request, body=body))
-            case RequestCode.CONSUME_MESSAGE_DIRECTLY:
-                threading.Thread(
-                    target=self._consume_directly, args=(request, reply), daemon=True
-                ).start()
-            case _:
-                return False
-        return True
-
-    def _consume_directly(self, request: Command, reply: Callable[[Command], None]) -> None:
-        ordered = self.machine.settings.ordered
-        broker = request.fields.get("brokerName", "")
-        try:
-            if self._listening is None:
-                raise ValueError("this consumer polls: it has no listener")  # noqa: TRY301
-            (message,) = decode_records(request.body, broker)
-            message.namespace = self._pulls.namespace
-            result = consume_directly(self._listening, message, ordered=ordered)
-        except (ProtocolError, ValueError) as error:
-            result = ConsumeResult("CR_THROW_EXCEPTION", ordered, remark=str(error))
-        answer = response_to(request, body=encode_consume_result(result))
-        self._instance.driver.post(lambda: reply(answer))
+        return self._answers.answer(request, reply)
 
     @property
     def registered(self) -> bool:
         """Whether a broker has confirmed this member."""
         return any(
-            self._instance.registered(address, self.group)
+            self._instance.registrations.has(address, self.group)
             for _name, address in self._instance.broker_addresses()
         )
 
@@ -398,13 +317,24 @@ class ConsumerHost:
 
         self._instance.driver.spawn(list_members(brokers, self.group, timeout_s), listed)
 
+    def _ask_absent(self, effect: fx.AskAbsent) -> None:
+        brokers = self._instance.member_list_addresses(self._subscriptions)
+        timeout_s = self._instance.settings.mq_client_api_timeout_s
+
+        def told(result: dict[str, float] | GimbalError | None) -> None:
+            self.dispatch(ev.AbsentTold(None if isinstance(result, GimbalError) else result))
+
+        self._instance.driver.spawn(
+            ask_absent(brokers, self.group, effect.members, timeout_s), told
+        )
+
     def _renew_heartbeat(self, effect: fx.RenewHeartbeat) -> None:
         wall_ms = self._instance.driver.now().wall_ms
         for topic in effect.changed:
             known = self._subscriptions[topic]
             version_ms = max(wall_ms, known.version_ms + 1)
             self._subscriptions[topic] = msgspec.structs.replace(known, version_ms=version_ms)
-        self._instance.forget_fingerprints()
+        self._instance.registrations.forget_fingerprints()
         self._instance.heartbeat()
 
     def _find_offset(self, effect: fx.FindOffset) -> None:
@@ -472,7 +402,7 @@ class ConsumerHost:
 
     def _announce(self, effect: fx.Announce) -> None:
         report = effect.report
-        self.rebalances += 1
+        self.rebalances[report.trigger] += 1
         _log.info(
             "group %s rebalanced (%s, %s over %d members): +%d -%d =%d",
             report.group,
@@ -518,4 +448,6 @@ class ConsumerHost:
         for other in (self._alarm_timer, self._route_timer):
             if other is not None:
                 other.cancel()
+        if self._weights is not None:
+            self._weights.stop()
         self._stopped()

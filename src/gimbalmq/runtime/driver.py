@@ -42,6 +42,9 @@ class Driver(Protocol):
     def now(self) -> Instant:
         """Read the clocks."""
 
+    def monotonic(self) -> float:
+        """Read the clock that never jumps: `now().at_s`, for those who ask all the time."""
+
     def post(self, action: Callable[[], None]) -> None:
         """Run something on the owner's side; may be called from any thread."""
 

@@ -1,8 +1,14 @@
 """The threaded driver: one engine thread owns all connections and timers of a client instance.
 
-Everything the thread runs is short: parse, decide, queue bytes. User code runs elsewhere
-(`workers`). Other threads come in through `post`, which wakes the loop only when it sleeps.
-Requests made while the loop handles one round of events leave in one system call per connection.
+Everything the thread runs is short: parse, decide, queue bytes. Other threads come in through
+`post`, which wakes the loop only when it sleeps. Requests made while the loop handles one round of
+events leave in one system call per connection.
+
+User code runs elsewhere (`workers`), with one exception: listeners that are known to be quick may
+run on the engine thread between two rounds, as errands, because what one thread has just read and
+decoded is at hand there, and handing it to another costs more than such a listener takes. Whoever
+gives an errand watches it, and lets another thread go on with the loop when it takes too long
+(`replace`); the first then ends with its errand.
 
 A connection that fails is opened again by the next request, but not before a pause that doubles
 with each failure in a row, so a broker that accepts and closes at once is not stormed.
@@ -38,6 +44,10 @@ _log = logging.getLogger("gimbalmq.runtime")
 
 #: How often requests are checked for their time-outs, and hence how late one may be noticed.
 _EXPIRE_EVERY_S = 0.1
+#: How often whoever waits for the end looks whether there is a thread that will bring it about.
+_LOOK_EVERY_S = 0.5
+#: Well above what a round of answers takes; see `_keep_heap`.
+_LARGE_BLOCK_BYTES = 1 << 22
 
 
 class _Timer:
@@ -48,6 +58,18 @@ class _Timer:
 
     def cancel(self) -> None:
         self.action = None
+
+
+def _keep_heap() -> None:
+    """Let the process keep the memory that a round of answers takes and the next takes again.
+
+    Linux's C library gives the free end of a thread's heap back to the kernel above a limit that
+    it learns from: twice the largest block that came straight from the kernel and was freed. The
+    answers of one round are above its first limit, and each page that comes anew costs more than
+    the messages in it. A block that is freed at once, and never touched, raises the limit.
+    """
+    block = bytes(_LARGE_BLOCK_BYTES)
+    del block
 
 
 class Engine:
@@ -71,18 +93,29 @@ class Engine:
         self._timer_numbers = itertools.count()
         self._inbox: deque[Callable[[], None]] = deque()
         self._awake = True
+        self._errands: deque[Callable[[], None]] = deque()
+        #: Whether the thread is on an errand; changes, as the thread does, under the lock.
+        self._away = False
+        self._turn = threading.Lock()
         self._stopping = False
         self._closed = False
+        self._ended = threading.Event()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
-        self._thread = threading.Thread(target=self._run, name=f"gimbalmq-{name}", daemon=True)
+        self._name = f"gimbalmq-{name}"
+        self._thread = self._new_thread()
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._run, name=self._name, daemon=True)
 
     # ---- any thread --------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the thread."""
+        _keep_heap()
+        self.call_later(_EXPIRE_EVERY_S, self._expire)
         self._thread.start()
 
     def stop(self) -> None:
@@ -91,12 +124,14 @@ class Engine:
         with contextlib.suppress(StateError):
             self.post(self._stop_here)
         if threading.current_thread() is not self._thread:
+            while not self._ended.wait(_LOOK_EVERY_S) and self._thread.is_alive():
+                pass  # its listener may have ended the thread, or another may have taken over
             self._thread.join()
 
     @property
     def is_current(self) -> bool:
-        """Whether the caller is the engine thread."""
-        return threading.current_thread() is self._thread
+        """Whether the caller is what the loop runs; an errand is not."""
+        return threading.current_thread() is self._thread and not self._away
 
     def post(self, action: Callable[[], None]) -> None:
         """Run something on the engine thread, soon; a StateError once the engine has stopped."""
@@ -110,10 +145,21 @@ class Engine:
             except OSError as error:
                 raise StateError("this client is stopped: make a new one") from error
 
+    def replace(self, thread_id: int) -> None:
+        """Let another thread go on with the loop, if that one still is on an errand."""
+        with self._turn:
+            if self._away and self._thread.ident == thread_id:
+                self._away = False
+                self._thread = self._new_thread()
+                self._thread.start()
+
     @staticmethod
     def now() -> Instant:
         """Read the clocks."""
         return Instant(time.monotonic(), time.time_ns() // 1_000_000)
+
+    #: Reads the clock that never jumps.
+    monotonic = staticmethod(time.monotonic)
 
     # ---- engine thread only ------------------------------------------------------------------
 
@@ -137,6 +183,10 @@ class Engine:
             return
         connection.notify(command)
         self._touched.add(connection)
+
+    def errand(self, action: Callable[[], None]) -> None:
+        """Run something that is not the engine's after this round; its giver has to watch it."""
+        self._errands.append(action)
 
     def call_later(self, delay_s: float, action: Callable[[], None]) -> _Timer:
         """Run something after a while."""
@@ -247,7 +297,6 @@ class Engine:
     # ---- loop --------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        self.call_later(_EXPIRE_EVERY_S, self._expire)
         while not self._stopping:
             self._awake = False
             timeout_s = 0.0 if self._inbox else self._until_next_timer()
@@ -262,7 +311,25 @@ class Engine:
             for _ in range(len(self._inbox)):
                 self._guard(self._inbox.popleft())
             self._flush_touched()
+            while self._errands:
+                if not self._run_errand(self._errands.popleft()):
+                    return
         self._close()
+
+    def _run_errand(self, errand: Callable[[], None]) -> bool:
+        """Run an errand; False when another thread has gone on with the loop meanwhile."""
+        self._away = True
+        try:
+            self._guard(errand)
+        except BaseException:
+            # Whatever ends a thread that runs listeners must not end the client.
+            self.replace(threading.get_ident())
+            raise
+        with self._turn:
+            if threading.current_thread() is not self._thread:
+                return False
+            self._away = False
+            return True
 
     @staticmethod
     def _guard(action: Callable[[], None]) -> None:
@@ -305,3 +372,4 @@ class Engine:
         self._selector.close()
         self._wake_read.close()
         self._wake_write.close()
+        self._ended.set()

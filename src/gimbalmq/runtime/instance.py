@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -26,18 +26,14 @@ from gimbalmq.errors import (
     StateError,
     TopicNotFoundError,
 )
-from gimbalmq.flows.effects import Flow, broker_error
+from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
 from gimbalmq.flows.transaction import TransactionCheck, parse_check
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import MASTER_ID, TopicRoute
 from gimbalmq.runtime.driver import Driver
-from gimbalmq.wire.bodies import (
-    ConsumerData,
-    HeartbeatData,
-    encode_heartbeat,
-    heartbeat_fingerprint,
-)
+from gimbalmq.runtime.registrations import Registrations
+from gimbalmq.wire.bodies import ConsumerData, HeartbeatData
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.headers import heartbeat_request, unregister_request
@@ -45,9 +41,6 @@ from gimbalmq.wire.headers import heartbeat_request, unregister_request
 __all__ = ["ClientInstance", "GroupMember", "InstanceSettings"]
 
 _log = logging.getLogger("gimbalmq.client")
-
-#: Java registers this producer group with every client; brokers expect no more of it.
-_INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 
 
 class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +95,8 @@ class ClientInstance:
         #: By group: who answers the broker's questions about transactions, if anybody.
         self._producers: dict[str, Callable[[str, TransactionCheck], None] | None] = {}
         self._published: set[str] = set()
-        #: Subscription versions by topic that each address has confirmed, by group.
-        self._confirmed: dict[tuple[str, str], dict[str, int]] = {}
-        #: Fingerprint of the heartbeat whose subscriptions each address remembers.
-        self._remembered: dict[str, int] = {}
+        #: What brokers know of the members.
+        self.registrations = Registrations(client_id, self.warn, brief=settings.use_heartbeat_v2)
         self._warned: dict[str, float] = {}
 
     @property
@@ -275,8 +266,10 @@ class ClientInstance:
         if brokers is None or not brokers.addresses:
             return None
         addresses = brokers.addresses
+        if broker_id in addresses:
+            return addresses[broker_id], broker_id == MASTER_ID
         chosen = broker_id
-        if chosen not in addresses and chosen != MASTER_ID:
+        if chosen != MASTER_ID:
             chosen += 1
         if chosen not in addresses:
             chosen = min(addresses)
@@ -309,76 +302,25 @@ class ClientInstance:
         beat = self._heartbeat_data()
 
         def answered(address: str, answer: Command | GimbalError) -> None:
-            error = self._beaten(beat, address, answer)
+            error = self.registrations.answered(beat, address, answer)
             if denied is not None and isinstance(error, AccessDeniedError):
                 denied(error)
 
         self._to_brokers(
-            lambda broker, address: heartbeat_request(broker, self._heartbeat_body(beat, address)),
+            lambda broker, address: heartbeat_request(
+                broker, self.registrations.body(beat, address)
+            ),
             answered,
             done,
         )
 
     def _heartbeat_data(self) -> HeartbeatData:
-        registrations = [member.registration() for member in self._members.values()]
-        producers = sorted({_INNER_PRODUCER, *self._producers})
-        data = HeartbeatData(self.client_id, tuple(registrations), tuple(producers))
-        if not self.settings.use_heartbeat_v2:
-            return data
-        fingerprint = heartbeat_fingerprint(encode_heartbeat(data))
-        return msgspec.structs.replace(data, fingerprint=fingerprint)
-
-    def _heartbeat_body(self, beat: HeartbeatData, address: str) -> bytes:
-        if beat.fingerprint and self._remembered.get(address) == beat.fingerprint:
-            beat = msgspec.structs.replace(
-                beat,
-                consumers=tuple(
-                    msgspec.structs.replace(one, subscriptions=()) for one in beat.consumers
-                ),
-                without_subscriptions=True,
-            )
-        return encode_heartbeat(beat)
-
-    def forget_fingerprints(self) -> None:
-        """Send subscriptions in full again: their versions changed, or a broker lacks them."""
-        self._remembered.clear()
-
-    def _beaten(
-        self, beat: HeartbeatData, address: str, answer: Command | GimbalError
-    ) -> GimbalError | None:
-        if isinstance(answer, GimbalError):
-            self.warn(f"heartbeat {address}", f"heartbeat to {address} failed: {answer}")
-            return answer
-        if answer.code != ResponseCode.SUCCESS:
-            self.warn(f"heartbeat {address}", f"{address} refused the heartbeat: {answer.remark}")
-            return broker_error(address, Command(int(RequestCode.HEART_BEAT)), answer)
-        self._remember(beat, address, answer)
-        return None
-
-    def _remember(self, beat: HeartbeatData, address: str, answer: Command) -> None:
-        """Note which subscriptions a broker has now, and whether it will remember them."""
-        understands = answer.fields.get("IS_SUPPORT_HEART_BEAT_V2") == "true"
-        if beat.fingerprint and understands and answer.fields.get("IS_SUB_CHANGE") == "false":
-            self._remembered[address] = beat.fingerprint
-        else:
-            self._remembered.pop(address, None)
-        # Also when they were left out: then they are those that it was told before.
-        for one in beat.consumers:
-            self._confirmed[address, one.group] = {
-                data.topic: data.version_ms for data in one.subscriptions
-            }
-
-    def registered(self, address: str, group: str) -> bool:
-        """Whether a broker has confirmed this member on the present connection."""
-        return (address, group) in self._confirmed
+        consumers = [member.registration() for member in self._members.values()]
+        return self.registrations.heartbeat(consumers, self._producers)
 
     def broker_addresses(self) -> list[tuple[str, str]]:
         """Every known broker set (name, address)."""
         return self.member_list_addresses(route.topic for route in self.routes)
-
-    def confirmed_version(self, address: str, group: str, topic: str) -> int:
-        """The newest subscription version that a broker knows; pulls must not be newer."""
-        return self._confirmed.get((address, group), {}).get(topic, 0)
 
     def _beat(self) -> None:
         self.heartbeat()
@@ -426,22 +368,20 @@ class ClientInstance:
         beat = self._heartbeat_data()
 
         def answered(answer: Command | GimbalError) -> None:
-            self._beaten(beat, address, answer)
+            self.registrations.answered(beat, address, answer)
             for member in tuple(self._members.values()):
                 member.on_reconnected()
 
         self.driver.call(
             address,
-            heartbeat_request(name, self._heartbeat_body(beat, address)),
+            heartbeat_request(name, self.registrations.body(beat, address)),
             self.settings.mq_client_api_timeout_s,
             answered,
         )
 
     def on_disconnected(self, address: str, error: GimbalError) -> None:
         """A broker forgets who was registered on a connection that is gone."""
-        for key in [key for key in self._confirmed if key[0] == address]:
-            del self._confirmed[key]
-        self._remembered.pop(address, None)
+        self.registrations.lost(address)
         self.warn(f"connection {address}", f"connection to {address} lost: {error}")
 
     def on_request(self, address: str, request: Command) -> Command | None:

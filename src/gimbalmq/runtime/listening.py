@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +29,7 @@ Listener = Callable[[Any], object]
 #: After this long a run of an ordered queue lets those of others have its thread
 #: (`rocketmq.client.maxTimeConsumeContinuously`).
 _TURN_S: Final = 60.0
+_NEVER: Final = float("inf")
 
 
 class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,40 +65,37 @@ class Listening:
     # ---- concurrent --------------------------------------------------------------------------
 
     def _one_by_one(self, work: RunningWork, share_after_s: float) -> Consumed:
-        consume, first, until = work.consume, work.first, work.until
+        consume = work.consume
         call = self._listener_for(consume.queue.topic) or self._call_for_its_topic
-        failures: list[tuple[int, int]] = []
-        monotonic = time.monotonic
-        started = now = monotonic()
         # A permit that is renewed meanwhile counts for the next run.
-        end_at = started + share_after_s
+        end_at = work.since + share_after_s
         if consume.permit is not None:
             end_at = min(end_at, consume.permit.valid_until)
-        position = first
-        for message in consume.batch.messages[first:until]:
-            if now >= end_at:
-                break
-            work.position = position
+        failures: list[tuple[int, int]] = []
+        left = work.one_by_one()
+        if end_at != _NEVER:
+            left = _until(end_at, left)
+        message = None
+        while True:
             try:
-                call(message)
+                for message in left:
+                    call(message)
+                break
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
-                failures.append((position, delay_level(error)))
+                failures.append((_position(work, message), delay_level(error)))
                 report(error, message)
-            position += 1
-            now = monotonic()
-        return consumed(work, position, failures, now - started)
+        reached = work.first if message is None else _position(work, message) + 1
+        return consumed(work, reached, failures, time.monotonic() - work.since)
 
     def _call_for_its_topic(self, message: Any) -> object:
         return self._listener(message.topic)(message)
 
     def _batch(self, work: RunningWork) -> Consumed:
         consume, first, until = work.consume, work.first, work.until
-        started = time.monotonic()
-        if not may_start(consume.permit, started):
+        if consume.permit is not None and not may_start(consume.permit, time.monotonic()):
             return consumed(work, first, [], 0.0)
         failures: list[tuple[int, int]] = []
-        for listener, positions in self._by_listener(consume, range(first, until)):
-            messages = [consume.batch.messages[position] for position in positions]
+        for listener, positions, messages in self._by_listener(consume, range(first, until)):
             try:
                 listener(messages)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
@@ -108,20 +106,22 @@ class Listening:
                     for position, message in zip(positions, messages, strict=True)
                     if is_named(error, message)
                 )
-        return consumed(work, until, sorted(failures), time.monotonic() - started)
+        return consumed(work, until, sorted(failures), time.monotonic() - work.since)
 
     def _by_listener(
         self, consume: Consume, positions: range
-    ) -> list[tuple[Listener, Sequence[int]]]:
+    ) -> list[tuple[Listener, Sequence[int], list[Any]]]:
         """Who gets which messages: a retry topic holds those of every topic of the group."""
+        messages = consume.batch.messages
         own = self._listener_for(consume.queue.topic)
         if own is not None:
-            return [(own, positions)]
+            return [(own, positions, list(messages[positions.start : positions.stop]))]
         by_topic: dict[str, list[int]] = {}
         for position in positions:
-            by_topic.setdefault(consume.batch.messages[position].topic, []).append(position)
+            by_topic.setdefault(messages[position].topic, []).append(position)
         return [
-            (functools.partial(self._call, topic), numbers) for topic, numbers in by_topic.items()
+            (functools.partial(self._call, topic), numbers, [messages[at] for at in numbers])
+            for topic, numbers in by_topic.items()
         ]
 
     def _call(self, topic: str, messages: Any) -> object:
@@ -189,3 +189,21 @@ class Listening:
         if listener is None:
             raise LookupError(f"no listener for topic {topic}: it is no longer subscribed")
         return listener
+
+
+def _until(end_at: float, messages: Iterator[Any]) -> Iterator[Any]:
+    """Look at the clock before each message is begun."""
+    monotonic = time.monotonic
+    while monotonic() < end_at:
+        try:
+            yield next(messages)
+        except StopIteration:
+            return
+
+
+def _position(work: RunningWork, message: Any) -> int:
+    """Where in its batch a message of the run is."""
+    messages, last = work.consume.batch.messages, work.claimed_until - 1
+    if messages[last] is message:  # as it is after nearly every run
+        return last
+    return next(at for at in range(work.first, last) if messages[at] is message)

@@ -41,7 +41,7 @@ class LockCalls:
         for address, queues in self._by_address(epochs).items():
             asked = tuple((queue, epochs[queue]) for queue in queues)
             sent_at = self._instance.driver.now().at_s
-            if address is None or not self._instance.registered(address, self._group):
+            if address is None or not self._instance.registrations.has(address, self._group):
                 # A lock is asked for only where this member is listed: others judge by that.
                 self._dispatch(ev.LockAnswered(asked, None, sent_at, "not registered"))
                 continue

@@ -29,12 +29,14 @@ class Parking:
         finally:
             self._lock.acquire()
 
-    def wake(self) -> None:
-        """Wake the thread that came last, if any sleeps."""
-        if self._sleeping:
-            self._sleeping.pop().release()
+    def wake(self) -> bool:
+        """Wake the thread that came last; False when none sleeps."""
+        if not self._sleeping:
+            return False
+        self._sleeping.pop().release()
+        return True
 
     def wake_all(self) -> None:
         """Wake every thread."""
-        while self._sleeping:
-            self.wake()
+        while self.wake():
+            pass

@@ -87,7 +87,7 @@ class PullCalls:
             max_messages=self._settings.pull_batch_size,
             commit_offset=commit_offset,
             suspend_timeout_ms=int(self._settings.broker_suspend_max_time_s * 1000),
-            subscription_version_ms=self._instance.confirmed_version(
+            subscription_version_ms=self._instance.registrations.version(
                 address, self._group, queue.topic
             ),
         )

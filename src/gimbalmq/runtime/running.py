@@ -1,6 +1,10 @@
-"""What a listener is doing now, for those who watch: sweeps, alarms, statistics."""
+"""What a listener is doing now: for those who watch it, and for those who take work off it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import length_hint
+from typing import Any
 
 from gimbalmq.core.consumer.effects import Consume
 
@@ -10,12 +14,25 @@ __all__ = ["RunningWork"]
 class RunningWork:
     """One worker's run over positions [first, until) of a batch.
 
-    The worker moves `position` on, and in an ordered run `since`, which may be looked at from any
-    thread at any time. A run of single messages is given back before it gets long, so there the
-    start of the run is near enough to that of its message.
+    May be looked at from any thread at any time. The worker either moves `position` on, and in an
+    ordered run `since`; or it goes through `one_by_one`, where the iterator itself knows how far it
+    is and what is left can be taken away meanwhile: then nothing is to be done for each message.
     """
 
-    __slots__ = ("consume", "first", "position", "since", "thread_id", "until", "width")
+    __slots__ = (
+        "_end",
+        "_left",
+        "claimed_until",
+        "consume",
+        "first",
+        "number",
+        "position",
+        "shared",
+        "since",
+        "thread_id",
+        "until",
+        "width",
+    )
 
     def __init__(
         self,
@@ -25,18 +42,44 @@ class RunningWork:
         since: float,
         thread_id: int = 0,
         width: int = 1,
+        number: int = 0,
     ) -> None:
         self.consume = consume
         self.first = first
-        self.until = until
+        self.until = self.claimed_until = until
         #: When the listener got what it has now.
         self.since = since
         self.thread_id = thread_id
         #: The first message that the listener has, and up to how many it gets at once.
         self.position = first
         self.width = width
+        #: The number of its claim.
+        self.number = number
+        #: Whether its end was given to others; then `until` says where it ends now.
+        self.shared = False
+        self._left: Iterator[Any] | None = None
+        self._end = until
+
+    def one_by_one(self) -> Iterator[Any]:
+        """The messages, in order, for as long as nobody takes the rest away."""
+        if self._left is None:
+            self._left = iter(self.consume.batch.messages[self.first : self.until])
+        return self._left
+
+    def left(self) -> int:
+        """How many messages are not begun and can be taken away."""
+        return 0 if self._left is None else length_hint(self._left)
+
+    def take_rest(self) -> int:
+        """Take away what was not begun; returns how many messages that is."""
+        # Each message goes to one side or the other: an iterator hands nothing out twice.
+        taken = 0 if self._left is None else len(list(self._left))
+        self._end -= taken
+        return taken
 
     def current(self) -> range:
         """The positions that the listener has now; none when it is just done."""
         position = self.position
+        if self._left is not None:
+            position = max(self.first, self._end - length_hint(self._left) - 1)
         return range(position, min(position + self.width, self.until))

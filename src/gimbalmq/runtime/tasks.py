@@ -13,13 +13,13 @@ import inspect
 import itertools
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Executor as ThreadExecutor
 from typing import Any, Final
 
 import msgspec
 
+from gimbalmq.core.consumer.claims import Claims
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
@@ -102,8 +102,8 @@ class LoopListening(Listening):
         if not may_start(consume.permit, started):
             return consumed(work, work.first, [], 0.0)
         failures: list[tuple[int, int]] = []
-        for _listener, positions in self._by_listener(consume, range(work.first, work.until)):
-            messages = [consume.batch.messages[position] for position in positions]
+        positions_of = self._by_listener(consume, range(work.first, work.until))
+        for _listener, positions, messages in positions_of:
             try:
                 await self._await(consume, messages[0], messages)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
@@ -169,16 +169,6 @@ class LoopListening(Listening):
             raise RuntimeError("what the listener waited for was cancelled") from error
 
 
-class _Work:
-    """What is left of one `Consume`."""
-
-    __slots__ = ("consume", "next")
-
-    def __init__(self, consume: Consume) -> None:
-        self.consume = consume
-        self.next = consume.first
-
-
 class TaskPool:
     """Runs the listeners of one consumer in tasks; everything happens on the loop."""
 
@@ -188,10 +178,7 @@ class TaskPool:
         self._listening = listening
         self._finished = finished
         self._workers = workers
-        self._waiting: deque[_Work] = deque()
-        #: Claimed and not yet accounted for, by queue and epoch.
-        self._running: Counter[tuple[MessageQueue, int]] = Counter()
-        self._cancelled: set[tuple[MessageQueue, int]] = set()
+        self._claims = Claims()
         self._tasks: dict[asyncio.Task[None], RunningWork | None] = {}
         self._stopped = False
         self._seconds_each: float | None = None
@@ -202,28 +189,16 @@ class TaskPool:
 
     def submit(self, consume: Consume) -> None:
         """Let a run of messages wait for a task."""
-        self._waiting.append(_Work(consume))
+        self._claims.add(consume)
         self._add_task()
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
         """Discard what waits of a queue; returns how many messages tasks still hold."""
-        self._waiting = deque(
-            work
-            for work in self._waiting
-            if work.consume.queue != queue or work.consume.epoch != epoch
-        )
-        running = self._running[queue, epoch]
-        if running:
-            self._cancelled.add((queue, epoch))
-        return running
+        return self._claims.cancel(queue, epoch)
 
     def accounted(self, done: Consumed) -> None:
         """The owner has taken a result in: its messages are no longer running."""
-        key = done.queue, done.epoch
-        self._running[key] -= done.until - done.first
-        if not self._running[key]:
-            del self._running[key]
-            self._cancelled.discard(key)
+        self._claims.account(done)
 
     def running(self) -> list[RunningWork]:
         """What listeners are doing now."""
@@ -239,7 +214,7 @@ class TaskPool:
     def stop(self) -> None:
         """Start nothing more."""
         self._stopped = True
-        self._waiting.clear()
+        self._claims.waiting.clear()
 
     async def join(self, timeout_s: float) -> bool:
         """Wait for what runs, then cancel it; False when something had to be cancelled."""
@@ -271,9 +246,9 @@ class TaskPool:
     async def _work(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        while self._waiting and not self._stopped:
+        while self._claims.waiting and not self._stopped:
             work = self._tasks[task] = self._claim()
-            if self._waiting:
+            if self._claims.waiting:
                 self._add_task()
             started = time.monotonic()
             done = await self._listening.run_async(work, _RUN_S)
@@ -287,15 +262,7 @@ class TaskPool:
             await asyncio.sleep(0)
 
     def _claim(self) -> RunningWork:
-        claimed = self._waiting[0]
-        consume, first = claimed.consume, claimed.next
-        until = consume.until
-        if not consume.ordered:
-            until = min(first + self._run_length(), until)
-        claimed.next = until
-        if until == consume.until:
-            self._waiting.popleft()
-        self._running[consume.queue, consume.epoch] += until - first
+        _number, consume, first, until = self._claims.claim(self._run_length())
         width = self._listening.batch_size
         return RunningWork(consume, first, until, time.monotonic(), next(self._numbers), width)
 
@@ -315,12 +282,9 @@ class TaskPool:
     def _give_back(self, work: RunningWork, first: int) -> bool:
         """Let the rest of a run wait again; not when it must not start any more."""
         consume = work.consume
-        key = consume.queue, consume.epoch
-        if consume.ordered or self._stopped or key in self._cancelled:
+        if consume.ordered or self._stopped or self._claims.is_cancelled(consume):
             return False
         if not may_start(consume.permit, time.monotonic()):
             return False
-        self._running[key] -= work.until - first
-        rest = msgspec.structs.replace(consume, first=first, until=work.until)
-        self._waiting.appendleft(_Work(rest))
+        self._claims.give_back(consume, first, work.until)
         return True

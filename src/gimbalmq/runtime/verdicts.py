@@ -31,7 +31,8 @@ def consumed(
     work: RunningWork, reached: int, failures: list[tuple[int, int]], took_s: float
 ) -> Consumed:
     """What came of a run without an order: how far it got, and what failed with which delay."""
-    consume, until = work.consume, work.until
+    # Not `work.until`: others may be taking the end of the run away in this moment.
+    consume, until = work.consume, work.claimed_until
     return Consumed(
         consume.queue,
         consume.epoch,

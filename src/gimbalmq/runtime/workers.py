@@ -3,12 +3,16 @@
 A pulled reply waits here as one piece of work; a free worker claims a run of it. How long a run
 is depends on how quick listeners are: with quick ones a whole reply, because threads that pass
 single messages around fight for the interpreter lock and lose more than they gain; with slow
-ones a single message, so that all workers share even one queue. A worker whose listener turns
-out slow in the middle of a run gives the rest back. An ordered run is claimed whole.
+ones a single message, so that all workers share even one queue. An ordered run is claimed whole.
 
 For the same reason quick listeners are run by one worker, however much waits: no other is woken
-while it goes on claiming. One more stands by, looks now and then, and helps out when the first is
-held up by a slow message.
+while it goes on claiming. One more stands by and looks now and then. It helps out when the first is
+held up, and when a listener turns out slow in the middle of a run it takes the rest of that run
+away, for all to share. So the worker itself need not look at the clock after each message.
+
+Quicker still is the thread that the messages come from, the owner's: it has them at hand. Where it
+runs errands, quick listeners become one, as long as a worker stands by to call another thread to
+the owner's work when the errand takes long. After that, it is left alone for a while.
 
 Knows threads and work, not brokers: results go to `finished`, on the worker's thread.
 """
@@ -17,12 +21,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
+from gimbalmq.core.consumer.claims import Claims
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
@@ -30,32 +34,38 @@ from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.parking import Parking
 from gimbalmq.runtime.running import RunningWork
 
-__all__ = ["WorkerPool"]
+__all__ = ["ErrandRunner", "WorkerPool"]
 
-#: A run is cut so that it takes about this long; also the time after which a run in progress is
-#: shared with other workers.
+#: A run is cut so that it takes about this long.
 _RUN_S: Final = 0.002
 #: Below this many seconds per message, handing messages to other threads costs more than it saves.
 _QUICK_S: Final = 0.00005
-#: How often the worker that stands by looks whether it is needed.
+#: How often the worker that stands by looks whether it is needed, and how long a run may take
+#: before the rest of it is shared.
 _STANDBY_S: Final = 0.005
-#: How many of the latest runs say how quick listeners are. The shortest counts: a run may have
-#: waited for the interpreter lock, but none is shorter than its listeners need.
-_RUNS: Final = 4
+#: How much slower than before a run may make listeners seem: it may have waited for the
+#: interpreter lock, but none is shorter than its listeners need.
+_SLOWER_MOST: Final = 8.0
+#: Less than any listener takes, and more than a clock that stands still says.
+_SECONDS_EACH_MIN: Final = 1e-7
+
+#: How long an errand may keep the owner's thread; a busy machine may keep it from running, too.
+_ERRAND_S_MAX: Final = 0.02
+#: How long the owner's thread is left alone after an errand took too long, at first and at most.
+_ALONE_S: Final = 1.0
+_ALONE_S_MAX: Final = 300.0
 
 _NEVER: Final = float("inf")
 
-_Key = tuple[MessageQueue, int]
 
+class ErrandRunner(Protocol):
+    """An owner whose thread can run listeners."""
 
-class _Work:
-    """What is left of one `Consume`."""
+    def errand(self, action: Callable[[], None]) -> None:
+        """Run something on the owner's thread, after what it does now; called on that thread."""
 
-    __slots__ = ("consume", "next")
-
-    def __init__(self, consume: Consume) -> None:
-        self.consume = consume
-        self.next = consume.first
+    def replace(self, thread_id: int) -> None:
+        """Let another thread do the owner's work, if that one still is on an errand."""
 
 
 def _at_once(action: Callable[[], None]) -> None:
@@ -66,7 +76,7 @@ class WorkerPool:
     """Runs the listeners of one consumer on `workers` threads.
 
     `soon` runs something after what its owner does now; work that is submitted together then
-    wakes one worker once.
+    wakes one worker once. `owner` may take part with its own thread.
     """
 
     def __init__(
@@ -77,27 +87,27 @@ class WorkerPool:
         *,
         workers: int,
         soon: Callable[[Callable[[], None]], None] = _at_once,
+        owner: ErrandRunner | None = None,
     ) -> None:
         self._listening = listening
+        self._owner = owner
+        #: The thread that is on an errand for this pool; None when none is, or it took too long.
+        self._errand: int | None = None
+        self._alone_until = 0.0
+        self._alone_s = _ALONE_S
         self._finished = finished
         self._soon = soon
         self._lock = threading.Lock()
         self._parking = Parking(self._lock)
-        self._waiting: deque[_Work] = deque()
-        #: Claimed and not yet accounted for, by queue and epoch.
-        self._running: Counter[_Key] = Counter()
-        #: The number of the newest claim, of all and of each of those queues.
-        self._claims = 0
-        self._newest: dict[_Key, int] = {}
-        #: Queues that were given up: nothing new of them starts.
-        self._cancelled: set[_Key] = set()
+        self._claims = Claims()
         self._current: dict[int, RunningWork] = {}
         #: Workers that are not waiting for something to do.
         self._active = workers
         self._standing_by = False
+        #: Whether the next worker that has nothing to do is to stand by, and counts as doing so.
+        self._appointed = False
         self._calling = False
         self._stopped = False
-        self._recent: deque[float] = deque(maxlen=_RUNS)
         #: None until the first run was measured: then runs are single messages.
         self._seconds_each: float | None = None
         self._threads = [
@@ -115,39 +125,36 @@ class WorkerPool:
     def submit(self, consume: Consume) -> None:
         """Let a run of messages wait for a worker."""
         with self._lock:
-            self._waiting.append(_Work(consume))
+            self._claims.add(consume)
             if self._calling:
                 return
             self._calling = True
         self._soon(self._call)
 
     def _call(self) -> None:
+        owner = self._owner
         with self._lock:
             self._calling = False
-            self._call_for_help()
+            if owner is None or not self._suits_owner():
+                self._call_for_help()
+                return
+            self._errand = threading.get_ident()
+            self._active += 1
+        owner.errand(self._work_for_owner)
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
         """Discard what waits of a queue; returns how many messages workers still hold."""
         with self._lock:
-            self._waiting = deque(
-                work
-                for work in self._waiting
-                if work.consume.queue != queue or work.consume.epoch != epoch
-            )
-            running = self._running[queue, epoch]
-            if running:
-                self._cancelled.add((queue, epoch))
-            return running
+            for work in tuple(self._current.values()):
+                of_it = work.consume.queue == queue and work.consume.epoch == epoch
+                if of_it and self._claims.is_newest(work.number, work.consume):
+                    work.take_rest()
+            return self._claims.cancel(queue, epoch)
 
     def accounted(self, done: Consumed) -> None:
         """The owner has taken a result in: its messages are no longer running."""
-        key = done.queue, done.epoch
         with self._lock:
-            self._running[key] -= done.until - done.first
-            if not self._running[key]:
-                del self._running[key]
-                self._newest.pop(key, None)
-                self._cancelled.discard(key)
+            self._claims.account(done)
 
     def running(self) -> list[RunningWork]:
         """What the workers are doing now."""
@@ -157,7 +164,10 @@ class WorkerPool:
         """Let the threads end after what they run now; does not wait for them."""
         with self._lock:
             self._stopped = True
-            self._waiting.clear()
+            self._claims.waiting.clear()
+            for work in tuple(self._current.values()):
+                work.take_rest()
+            self._end_errand()
             self._parking.wake_all()
 
     def join(self, timeout_s: float) -> bool:
@@ -166,56 +176,107 @@ class WorkerPool:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        # What was an errand has no thread of this pool.
+        while self._elsewhere() and time.monotonic() < deadline:
+            time.sleep(_STANDBY_S)
+        return not (self._elsewhere() or any(thread.is_alive() for thread in self._threads))
+
+    def _elsewhere(self) -> bool:
+        """Whether a thread that is not the caller's runs a listener."""
+        return any(thread_id != threading.get_ident() for thread_id in tuple(self._current))
 
     # ---- workers -----------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (claim := self._claim()) is not None:
-            number, consume, first, until = claim
-            done = self._run(consume, first, until, _RUN_S)
-            while done.reached is not None and not consume.ordered:
-                begun = msgspec.structs.replace(done, until=done.reached, reached=None)
-                if self._give_back(consume, begun.until, until):
-                    done = begun
-                elif self._must_go_on(number, consume):
-                    self._finished(begun)
-                    done = self._run(consume, begun.until, until, _NEVER)
-                else:
-                    break
-            self._finished(done)
-
-    def _run(self, consume: Consume, first: int, until: int, share_after_s: float) -> Consumed:
         thread_id = threading.get_ident()
-        started = time.monotonic()
-        work = RunningWork(consume, first, until, started, thread_id, self._listening.batch_size)
-        self._current[thread_id] = work
-        done = self._listening.run(work, share_after_s)
-        del self._current[thread_id]
-        reached = until if done.reached is None else done.reached
-        self._measured((time.monotonic() - started) / max(reached - first, 1))
-        return done
+        while (work := self._claim(thread_id)) is not None:
+            self._run(work, thread_id)
 
-    def _claim(self) -> tuple[int, Consume, int, int] | None:
+    def _run(self, work: RunningWork, thread_id: int) -> None:
+        try:
+            done = self._listening.run(work, _NEVER)
+        finally:  # a listener may end its thread
+            del self._current[thread_id]
+        reached = done.until
+        if done.reached is not None:
+            reached = done.reached
+            done = self._settled(work, done)
+        self._measured(done.took_s / max(reached - done.first, 1))
+        self._finished(done)
+
+    def _claim(self, thread_id: int) -> RunningWork | None:
         with self._lock:
-            if not self._waiting:
+            if not self._claims.waiting:
                 self._wait_to_be_needed()
-                if not self._waiting:
+                if not self._claims.waiting:
                     return None
-            work = self._waiting[0]
-            consume, first = work.consume, work.next
-            until = consume.until
-            if not consume.ordered:
-                until = min(first + self._run_length(), until)
-            work.next = until
-            if until == consume.until:
-                self._waiting.popleft()
-            key = consume.queue, consume.epoch
-            self._running[key] += until - first
-            self._claims += 1
-            self._newest[key] = self._claims
-            self._call_for_help()
-            return self._claims, consume, first, until
+            work = self._claimed(thread_id)
+            if self._claims.waiting or work.left() > 1:
+                self._call_for_help()
+            return work
+
+    def _claimed(self, thread_id: int) -> RunningWork:
+        width = self._listening.batch_size
+        number, consume, first, until = self._claims.claim(self._run_length())
+        work = RunningWork(consume, first, until, time.monotonic(), thread_id, width, number)
+        if width == 1 and not consume.ordered:
+            work.one_by_one()  # from now on others can take from it
+        self._current[thread_id] = work
+        return work
+
+    def _settled(self, work: RunningWork, done: Consumed) -> Consumed:
+        """What a run has done that did not come to its end."""
+        with self._lock:  # somebody may be taking the rest of it in this moment
+            if not work.shared:
+                return done
+            return msgspec.structs.replace(done, until=work.until, reached=None)
+
+    # ---- the owner's thread ------------------------------------------------------------------
+
+    def _suits_owner(self) -> bool:
+        """Whether the owner's thread should run what waits, which then is watched; lock held."""
+        if self._active or self._stopped or not self._quick():
+            return False
+        first = self._claims.waiting[0] if self._claims.waiting else None
+        if first is None or first.ordered or first.permit is not None:
+            return False
+        if self._alone_until and time.monotonic() < self._alone_until:
+            return False
+        if not self._standing_by:
+            self._standing_by = self._appointed = self._parking.wake()
+        return self._standing_by
+
+    def _work_for_owner(self) -> None:
+        """Run what waits, as an errand; not for longer than a run takes."""
+        thread_id = threading.get_ident()
+        end_at = time.monotonic() + _RUN_S
+        try:
+            while (work := self._claim_for_owner(thread_id, end_at)) is not None:
+                self._run(work, thread_id)
+        finally:
+            with self._lock:
+                self._active -= 1
+                if self._errand == thread_id:
+                    self._errand = None
+                waiting = bool(self._claims.waiting) and not self._calling
+                self._calling = self._calling or waiting
+        if waiting:
+            self._soon(self._call)
+
+    def _claim_for_owner(self, thread_id: int, end_at: float) -> RunningWork | None:
+        with self._lock:
+            waiting = self._claims.waiting
+            if self._errand != thread_id or not waiting or time.monotonic() >= end_at:
+                return None
+            if waiting[0].ordered or waiting[0].permit is not None:
+                return None
+            return self._claimed(thread_id)
+
+    def _end_errand(self) -> None:
+        """Let the owner go on with another thread: this one has not come back; lock held."""
+        if self._owner is not None and self._errand is not None:
+            self._owner.replace(self._errand)
+            self._errand = None
 
     # ---- who is needed; the lock is held -----------------------------------------------------
 
@@ -223,16 +284,29 @@ class WorkerPool:
         return self._seconds_each is not None and self._seconds_each < _QUICK_S
 
     def _call_for_help(self) -> None:
-        """Wake a worker for what waits: to take it, or to stand by for who is busy with it."""
-        if self._waiting and not (self._active and self._standing_by and self._quick()):
+        """Wake a worker for what waits or runs: to take it, or to stand by for who is busy."""
+        if self._standing_by and (not self._claims.waiting or (self._active and self._quick())):
+            return
+        if self._claims.waiting or self._watched():
             self._parking.wake()
+
+    def _watched(self) -> bool:
+        """Whether somebody has several messages, the first of which may hold up the others."""
+        return self._errand is not None or any(
+            work.left() for work in tuple(self._current.values())
+        )
 
     def _wait_to_be_needed(self) -> None:
         self._active -= 1
         while not self._stopped:
-            if self._waiting and not (self._active and self._quick()):
+            waiting = self._claims.waiting
+            if self._appointed:
+                self._appointed = False
+                if self._stand_by():
+                    break
+            elif waiting and not (self._active and self._quick()):
                 break
-            if self._waiting and not self._standing_by:
+            elif not self._standing_by and (waiting or self._watched()):
                 if self._stand_by():
                     break
             else:
@@ -242,16 +316,37 @@ class WorkerPool:
     def _stand_by(self) -> bool:
         """Watch the others while they claim; True when something waits that they do not take."""
         self._standing_by = True
-        claims = None
-        while claims != self._claims and self._quick() and not self._stopped:
-            claims = self._claims
+        number = None
+        while not self._stopped and (number != self._claims.number or self._watched()):
+            number = self._claims.number
             self._lock.release()
             try:
                 time.sleep(_STANDBY_S)
             finally:
                 self._lock.acquire()
+            self._share_late()
+            if self._claims.waiting and (number == self._claims.number or not self._quick()):
+                break
         self._standing_by = False
-        return bool(self._waiting)
+        return bool(self._claims.waiting)
+
+    def _share_late(self) -> None:
+        """Let the rest of runs that take too long wait again, for all to take."""
+        now = time.monotonic()
+        for work in tuple(self._current.values()):
+            if now - work.since < _STANDBY_S:
+                continue
+            if work.thread_id == self._errand and now - work.since >= _ERRAND_S_MAX:
+                self._end_errand()
+                self._alone_until = now + self._alone_s
+                self._alone_s = min(2.0 * self._alone_s, _ALONE_S_MAX)
+            if self._claims.is_cancelled(work.consume):
+                continue
+            if rest := work.take_rest():
+                first = work.until - rest
+                self._claims.give_back(work.consume, first, work.until)
+                work.until, work.shared = first, True
+                self._seconds_each = (now - work.since) / max(first - work.first, 1)
 
     # ---- runs --------------------------------------------------------------------------------
 
@@ -260,35 +355,10 @@ class WorkerPool:
             return self._listening.batch_size
         if self._seconds_each is None:
             return 1
-        return max(1, int(_RUN_S / max(self._seconds_each, 1e-7)))
+        return max(1, int(_RUN_S / self._seconds_each))
 
     def _measured(self, seconds_each: float) -> None:
-        self._recent.append(seconds_each)
-        # Another worker may append meanwhile; a copy cannot change under `min`.
-        self._seconds_each = min(tuple(self._recent))
-
-    def _give_back(self, consume: Consume, first: int, until: int) -> bool:
-        """Let the rest of a run wait again; not when it must not start any more."""
-        permit = consume.permit
-        if permit is not None and time.monotonic() >= permit.valid_until:
-            return False
-        key = consume.queue, consume.epoch
-        rest = msgspec.structs.replace(consume, first=first, until=until)
-        with self._lock:
-            if self._stopped or key in self._cancelled:
-                return False
-            self._running[key] -= until - first
-            self._waiting.appendleft(_Work(rest))
-            self._call_for_help()
-            return True
-
-    def _must_go_on(self, number: int, consume: Consume) -> bool:
-        """Whether a cancelled run has to be finished, because later messages were claimed.
-
-        Their offsets cannot be stored before those of this run: they would be delivered twice.
-        """
-        permit = consume.permit
-        if permit is not None and time.monotonic() >= permit.valid_until:
-            return False
-        with self._lock:
-            return self._newest.get((consume.queue, consume.epoch), number) > number
+        known = self._seconds_each
+        if known is not None:
+            seconds_each = min(seconds_each, _SLOWER_MOST * known)
+        self._seconds_each = max(seconds_each, _SECONDS_EACH_MIN)

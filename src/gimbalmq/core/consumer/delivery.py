@@ -34,6 +34,9 @@ class Delivery:
 
     def arrived(self, held: HeldQueue, batch: Batch, now: float) -> None:
         """Messages were pulled."""
+        if held.permit is None and not (held.waiting or self._context.settings.ordered):
+            self._consume(held, batch, 0, len(batch.messages))  # as it nearly always is
+            return
         held.waiting.append((batch, 0, len(batch.messages)))
         self.start_waiting(held, now)
 
@@ -80,7 +83,8 @@ class Delivery:
         if not held.released:
             if reached < event.until:
                 held.waiting.append((event.batch, reached, event.until))
-            self._deliver_again(held, event)
+            if event.failures:
+                self._deliver_again(held, event)
 
     @staticmethod
     def _finish(held: HeldQueue, event: Consumed, reached: int) -> None:

@@ -37,9 +37,6 @@ class HeldState(enum.Enum):
     UNLOCKING = "given up, lock is being given back"
 
 
-_RELEASED = frozenset({HeldState.DRAINING, HeldState.HANDING_OVER, HeldState.UNLOCKING})
-
-
 class HeldQueue:
     """The state of one acquisition; `epoch` tells it from earlier ones of the same queue."""
 
@@ -61,6 +58,7 @@ class HeldQueue:
         "queue",
         "reason",
         "redeliver",
+        "released",
         "released_at",
         "reset_offset",
         "running",
@@ -75,6 +73,8 @@ class HeldQueue:
         self.queue = queue
         self.epoch = epoch
         self.state = HeldState.LOCATING
+        #: Whether the queue is on its way out; asked with every message, so not worked out.
+        self.released = False
         #: None until the start offset is known.
         self.process: ProcessQueue | None = None
         self.last_pull_at = now
@@ -121,10 +121,10 @@ class HeldQueue:
         """Whether nobody else can own the queue: no lock is needed, or it is sure to hold."""
         return self.permit is None or now < self.permit.valid_until
 
-    @property
-    def released(self) -> bool:
-        """Whether the queue is on its way out."""
-        return self.state in _RELEASED
+    def give_up(self, state: HeldState) -> None:
+        """Go to one of the states on the way out."""
+        self.state = state
+        self.released = True
 
     @property
     def owned(self) -> bool:

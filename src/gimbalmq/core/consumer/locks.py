@@ -129,6 +129,11 @@ class LockKeeper:
         self._cleared.clear()
         self._plan_take_over(now)
 
+    def told_gone(self, members: Iterable[str], now: float) -> None:
+        """Others say that these are gone; whether that is so is asked before anything is done."""
+        for member in frozenset(members) - self._members:
+            self._gone.setdefault(member, now)
+
     def _grace_s(self) -> float | None:
         settings = self._context.settings
         if all_ours(self._members) and all_ours(self._gone):

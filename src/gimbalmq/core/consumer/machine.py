@@ -6,7 +6,7 @@ run can be replayed. The parts:
 
 * `PassPlanner` decides when to ask for the member list and turns it into targets (ownership);
 * this class carries a target out: it acquires (lock if need be, find the offset, then pull) and
-  revokes (cancel what waits, let listeners finish, store the offset, unlock, let go);
+  revokes, which `Release` does step by step;
 * `LockKeeper` asks for, renews and takes over queue locks;
 * `PullLoop` runs the pull loop of each held queue, `Delivery` what listeners do with it.
 
@@ -31,7 +31,6 @@ from gimbalmq.core.consumer.effects import (
     Effect,
     FindExpired,
     FindOffset,
-    HandOver,
     Leave,
     ListMembers,
     Moved,
@@ -39,7 +38,6 @@ from gimbalmq.core.consumer.effects import (
     RebalanceReport,
     RenewHeartbeat,
     Stopped,
-    Unlock,
 )
 from gimbalmq.core.consumer.events import TimerName, Trigger
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
@@ -47,6 +45,7 @@ from gimbalmq.core.consumer.keyed import KeyedDelivery, KeyOf
 from gimbalmq.core.consumer.locks import LockKeeper
 from gimbalmq.core.consumer.passes import PassPlanner, Target
 from gimbalmq.core.consumer.pulling import PullLoop
+from gimbalmq.core.consumer.release import Release
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.consumer.tally import Tally
 from gimbalmq.core.process_queue import ProcessQueue
@@ -90,6 +89,7 @@ class ConsumerMachine:
         self._locks = LockKeeper(
             self._context, secured=self._delivery.start_waiting, lost=self._lock_lost
         )
+        self._releases = Release(self._context, gone=self._gone)
         self._left = False
         #: What the user chose, where the user does.
         self._assigned: frozenset[MessageQueue] = frozenset()
@@ -105,13 +105,17 @@ class ConsumerMachine:
             ev.Woken: self._on_woken,
             ev.RouteLearned: self._on_route,
             ev.MembersListed: self._on_members,
+            ev.AbsentTold: self._on_absent_told,
+            ev.WeightsRead: lambda event, now: self._carry_out(
+                self.passes.learn_weights(event.weights, now), now
+            ),
             ev.OffsetFound: self._on_offset,
             ev.LockAnswered: self._locks.answered,
-            ev.Unlocked: self._on_unlocked,
+            ev.Unlocked: self._releases.unlocked,
             ev.GoneConfirmed: self._locks.gone_confirmed,
             ev.TakenOver: lambda event, _now: self._locks.taken_over(event),
-            ev.Cancelled: self._on_cancelled,
-            ev.HandedOver: self._on_handed_over,
+            ev.Cancelled: self._releases.cancelled,
+            ev.HandedOver: self._releases.handed_over,
             ev.Paused: self._on_paused,
             ev.Resumed: self._on_resumed,
             ev.Subscribed: self._on_subscribed,
@@ -139,6 +143,10 @@ class ConsumerMachine:
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now."""
         return frozenset(queue for queue, held in self.held.items() if held.owned)
+
+    def absent(self, now: float) -> dict[str, float] | None:
+        """For members that ask: for how many seconds others are gone; None: ask another one."""
+        return self.passes.absent(now)
 
     def tally(self) -> Tally:
         """What came of all messages since the start."""
@@ -175,7 +183,7 @@ class ConsumerMachine:
         self._context.drain_s = event.drain_s
         self.passes.stop()
         for held in list(self.held.values()):
-            self._release(held, now, Trigger.STOP.value)
+            self._releases.begin(held, now, Trigger.STOP.value)
         self._leave_when_empty()
 
     def _leave_when_empty(self) -> None:
@@ -219,8 +227,7 @@ class ConsumerMachine:
             case TimerName.CONTINUE:
                 self._delivery.go_on(held, now)
             case TimerName.DRAIN:
-                if held.state is HeldState.DRAINING:
-                    self._drain_overdue(held)
+                self._releases.drain_overdue(held)
             case _:  # the other timers belong to no queue
                 raise AssertionError(name)
 
@@ -286,7 +293,7 @@ class ConsumerMachine:
         self._context.out.append(RenewHeartbeat())
         for queue, held in list(self.held.items()):
             if queue.topic == event.topic:
-                self._release(held, now, Reason.UNSUBSCRIBED.value)
+                self._releases.begin(held, now, Reason.UNSUBSCRIBED.value)
         self._limits_changed(now)
 
     def _on_members(self, event: ev.MembersListed, now: float) -> None:
@@ -298,6 +305,11 @@ class ConsumerMachine:
             self._limits_changed(now)
             self._context.out.append(RenewHeartbeat(tuple(changed)))
         self._carry_out(effects, now)
+
+    def _on_absent_told(self, event: ev.AbsentTold, now: float) -> None:
+        # A newcomer that has seen nobody go takes over from them like everybody else.
+        self._locks.told_gone(event.absent or (), now)
+        self._carry_out(self.passes.absent_told(event, now), now)
 
     def _limits_changed(self, now: float) -> None:
         before = self._context.limits
@@ -317,7 +329,7 @@ class ConsumerMachine:
         )
         revoked = [step for step in plan.revoke if not self.held[step.queue].released]
         for step in revoked:
-            self._release(self.held[step.queue], now, step.reason.value)
+            self._releases.begin(self.held[step.queue], now, step.reason.value)
         # A queue that is still being let go is taken again once that is done.
         acquired = [step for step in plan.acquire if step.queue not in self.held]
         self._acquire([step.queue for step in acquired], now)
@@ -368,7 +380,7 @@ class ConsumerMachine:
                 f"offset {event.queue.path}",
                 f"{event.queue.path}: no start offset ({why}); trying again",
             )
-            self._let_go(held, now)
+            self._releases.let_go(held, now)
             self._try_again_soon(now)
             return
         held.process = ProcessQueue(event.offset)
@@ -393,14 +405,14 @@ class ConsumerMachine:
 
     def _offset_moved(self, held: HeldQueue, offset: int, now: float) -> None:
         held.reset_offset = offset
-        self._release(held, now, f"offset moved to {offset}")
+        self._releases.begin(held, now, f"offset moved to {offset}")
 
     def _lock_lost(self, held: HeldQueue, now: float) -> None:
         self._context.warn(
             f"lock {held.queue.path}",
             f"{held.queue.path}: another member has taken its lock; giving the queue up",
         )
-        self._release(held, now, "lock lost")
+        self._releases.begin(held, now, "lock lost")
 
     def _on_assigned(self, event: ev.Assigned, now: float) -> None:
         self._assigned = event.queues
@@ -432,87 +444,7 @@ class ConsumerMachine:
             if held is not None and held.process is not None:
                 self._offset_moved(held, offset, now)
 
-    # ---- release -----------------------------------------------------------------------------
-
-    def _release(self, held: HeldQueue, now: float, reason: str) -> None:
-        if held.released:
-            return
-        held.released_at = now
-        held.reason = reason
-        if held.permit is not None:
-            held.permit.valid_until = 0.0
-        if held.process is None:
-            self._let_go(held, now)
-            return
-        held.state = HeldState.DRAINING
-        self._context.out.append(Cancel(held.queue, held.epoch))
-
-    def _on_cancelled(self, event: ev.Cancelled, _now: float) -> None:
-        held = self._context.current(event.queue, event.epoch)
-        if held is None or held.state is not HeldState.DRAINING:
-            return
-        held.running = event.running
-        if not held.running:
-            self._hand_over(held)
-        else:
-            self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
-
-    def _drain_overdue(self, held: HeldQueue) -> None:
-        late = (
-            f"{held.queue.path}: {held.running} messages still in listeners "
-            f"after {self._context.drain_s:g} s"
-        )
-        if held.permit is not None and not self._context.stopping:
-            # Handing it over would let the next owner start beside the running listener.
-            self._context.warn(
-                f"drain {held.queue.path}", f"{late}; its next owner waits until they end"
-            )
-            self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
-            return
-        held.overdue = True
-        self._context.warn(
-            f"drain {held.queue.path}",
-            f"{late}; the queue is handed over and they will be delivered again to its next owner",
-        )
-        self._hand_over(held)
-
-    def _hand_over(self, held: HeldQueue) -> None:
-        assert held.process is not None
-        held.state = HeldState.HANDING_OVER
-        if held.reset_offset is not None:
-            offset, force = held.reset_offset, True
-        else:
-            offset, force = held.process.commit_offset, False
-        self._context.out.append(HandOver(held.queue, held.epoch, offset, force))
-
-    def _on_handed_over(self, event: ev.HandedOver, now: float) -> None:
-        held = self._context.current(event.queue, event.epoch)
-        if held is None or held.state is not HeldState.HANDING_OVER:
-            return
-        if event.reason:
-            self._context.warn(
-                f"hand-over {event.queue.path}",
-                f"{event.queue.path}: last offset could not be stored ({event.reason}); "
-                "its next owner reads some messages again",
-            )
-        self._let_go(held, now)
-
-    def _let_go(self, held: HeldQueue, now: float) -> None:
-        """Give the lock back, if there is one; with a listener still running it must expire."""
-        if held.permit is None or held.overdue:
-            self._remove(held, now)
-        else:
-            held.state = HeldState.UNLOCKING
-            self._context.out.append(Unlock(held.queue, held.epoch))
-
-    def _on_unlocked(self, event: ev.Unlocked, now: float) -> None:
-        held = self._context.current(event.queue, event.epoch)
-        if held is not None and held.state is HeldState.UNLOCKING:
-            self._remove(held, now)
-
-    def _remove(self, held: HeldQueue, now: float) -> None:
-        del self.held[held.queue]
-        self._context.past.add(held.tally)
+    def _gone(self, held: HeldQueue, now: float) -> None:
         if held.process is not None:
             self._moved(held, now - held.released_at, acquired=False)
         if self._context.stopping:
@@ -533,10 +465,7 @@ class ConsumerMachine:
             return
         self._delivery.consumed(held, event, now)
         if held.released:
-            # What failed or did not start stays unfinished: the next owner gets it.
-            held.running -= event.until - event.first
-            if held.state is HeldState.DRAINING and held.running <= 0:
-                self._hand_over(held)
+            self._releases.consumed(held, event)
 
     def _on_expired(self, event: ev.Expired, _now: float) -> None:
         held = self._context.current(event.queue, event.epoch)

@@ -50,7 +50,7 @@ class PullLoop:
         """Send the next pull, or note why not; whoever removes the reason calls again."""
         assert held.process is not None
         assert not held.released
-        if self._all_paused or held.queue in self._paused:
+        if self._all_paused or (self._paused and held.queue in self._paused):
             held.state = HeldState.PAUSED
         elif self._held_back(held) is not None:
             held.state = HeldState.HELD_BACK
@@ -63,13 +63,13 @@ class PullLoop:
 
     def _held_back(self, held: HeldQueue) -> HeldBack | None:
         assert held.process is not None
-        if self._all_full():
+        limits = self._context.limits
+        if limits.pull_threshold_for_all != -1 and self._cached() > limits.pull_threshold_for_all:
             return HeldBack.ALL
-        return held_back(held.process, self._context.limits, in_order=self._in_order)
+        return held_back(held.process, limits, in_order=self._in_order)
 
-    def _all_full(self) -> bool:
-        limit = self._context.limits.pull_threshold_for_all
-        return limit != -1 and limit < sum(
+    def _cached(self) -> int:
+        return sum(
             held.process.cached_count
             for held in self._context.held.values()
             if held.process is not None
@@ -98,7 +98,8 @@ class PullLoop:
         held = self._context.current(event.queue, event.epoch)
         if held is None or held.state is not HeldState.PULLING:
             return
-        assert held.process is not None
+        process = held.process
+        assert process is not None
         held.failed_pulls = 0
         if event.maximum is not None:
             held.maximum = event.maximum
@@ -106,18 +107,18 @@ class PullLoop:
             # The offset is outside what the broker stores, or an operator reset it.
             self._moved(held, event.next_offset, now)
             return
-        # A record that holds several messages may begin before the offset that was asked for.
-        skip = bisect_left(event.offsets, held.process.next_offset)
-        if skip < len(event.messages):
-            batch = held.process.put(
-                event.messages[skip:],
-                event.offsets[skip:],
-                body_bytes=event.body_bytes,
-                next_offset=event.next_offset,
+        messages, offsets = event.messages, event.offsets
+        if offsets and offsets[0] < process.next_offset:
+            # A record that holds several messages may begin before the offset that was asked for.
+            skip = bisect_left(offsets, process.next_offset)
+            messages, offsets = messages[skip:], offsets[skip:]
+        if offsets:
+            batch = process.put(
+                messages, offsets, body_bytes=event.body_bytes, next_offset=event.next_offset
             )
             self._arrived(held, batch, now)
         else:
-            held.process.advance(event.next_offset)
+            process.advance(event.next_offset)
         self.pull(held, now)
 
     def failed(self, event: PullFailed) -> None:

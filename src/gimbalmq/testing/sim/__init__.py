@@ -9,6 +9,16 @@ assert not outcome.violations, outcome.report()
 from __future__ import annotations
 
 from gimbalmq.testing.sim.history import Happened, History, Kind
-from gimbalmq.testing.sim.scenario import FAULTS, Mode, Options, Outcome, simulate
+from gimbalmq.testing.sim.scenario import FAULTS, RESTARTS, Mode, Options, Outcome, simulate
 
-__all__ = ["FAULTS", "Happened", "History", "Kind", "Mode", "Options", "Outcome", "simulate"]
+__all__ = [
+    "FAULTS",
+    "RESTARTS",
+    "Happened",
+    "History",
+    "Kind",
+    "Mode",
+    "Options",
+    "Outcome",
+    "simulate",
+]

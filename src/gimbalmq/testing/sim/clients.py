@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gimbalmq.core.allocation import strategy_named
+from gimbalmq.core.allocation import Strategy, strategy_named
 from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
 from gimbalmq.core.consumer.held import HeldQueue
@@ -19,13 +19,14 @@ from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
+from gimbalmq.runtime.weights_watch import WeightsWatch
 from gimbalmq.testing.sim.driver import SimDriver
 from gimbalmq.testing.sim.executor import ListenerHabits, SimExecutor
 from gimbalmq.testing.sim.history import Kind
 from gimbalmq.testing.sim.network import Network
 from gimbalmq.testing.sim.world import Clock, Process, World
 from gimbalmq.wire.headers import parse_send_response, send_request
-from gimbalmq.wire.names import retry_topic
+from gimbalmq.wire.names import Namespace, retry_topic
 from gimbalmq.wire.subscription import parse_tags
 
 __all__ = ["SimMember", "SimProducer", "WatchedMachine"]
@@ -53,6 +54,10 @@ class WatchedMachine:
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now."""
         return self._machine.assignment()
+
+    def absent(self, now: float) -> Mapping[str, float] | None:
+        """For how many seconds other members are gone."""
+        return self._machine.absent(now)
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
         """Take one event in."""
@@ -83,9 +88,16 @@ class SimMember:
         timers: InstanceSettings,
         habits: ListenerHabits,
         workers: int,
+        strategy: Strategy | None = None,
+        run: int = 1,
     ) -> None:
-        self.process = Process(settings.client_id, clock)
+        """`run` counts the processes that had this client id, one after the other."""
+        who = settings.client_id if run == 1 else f"{settings.client_id} run {run}"
+        self.process = Process(who, clock)
+        self.run = run
+        self.client_id = settings.client_id
         self.leaving = False
+        self._weights: WeightsWatch | None = None
         self._instance = ClientInstance(settings.client_id, NameServers(nameservers), timers)
         self._driver = SimDriver(self.process, network, self._instance)
         now_ms = clock.read().wall_ms
@@ -94,9 +106,9 @@ class SimMember:
         }
         start = StartFrom(StartPolicy.FIRST)
         self.machine = WatchedMachine(
-            ConsumerMachine(settings, strategy_named("AVG"), subscriptions),
+            ConsumerMachine(settings, strategy or strategy_named("AVG"), subscriptions),
             clock.world,
-            settings.client_id,
+            who,
         )
         self._host = ConsumerHost(
             self._instance,
@@ -107,8 +119,30 @@ class SimMember:
             pulls=PullSettings(),
             announced=lambda _report: None,
             stopped=self.process.end,
+            weights=self._watch_weights(strategy, settings),
         )
         self._executor = SimExecutor(self.process, habits, workers, self._host.finished)
+
+    def _watch_weights(
+        self, strategy: Strategy | None, settings: ConsumerSettings
+    ) -> Callable[[ConsumerHost], WeightsWatch] | None:
+        topic: str | None = getattr(strategy, "weights_topic", None)
+        if topic is None:
+            return None
+
+        def made(host: ConsumerHost) -> WeightsWatch:
+            self._weights = WeightsWatch(
+                self._instance,
+                host.group,
+                topic,
+                names=Namespace(None),
+                every_s=settings.weights_interval_s,
+                read=host.dispatch,
+                topics=host.topics,
+            )
+            return self._weights
+
+        return made
 
     def start(self) -> None:
         """Join the group; tried again until a name server can be reached."""
@@ -120,6 +154,8 @@ class SimMember:
         def joined(error: GimbalError | None) -> None:
             if error is None:
                 self._host.dispatch(ev.Started())
+                if self._weights is not None:
+                    self._weights.go_on()
             else:
                 self.process.later(_JOIN_AGAIN_S, self._join)
 

@@ -61,6 +61,10 @@ class SimDriver:
         """Read the clocks."""
         return self._process.clock.read()
 
+    def monotonic(self) -> float:
+        """Read the clock that never jumps."""
+        return self._process.clock.read().at_s
+
     def post(self, action: Callable[[], None]) -> None:
         """Run something on the owner's side."""
         self._process.soon(action)

@@ -6,12 +6,12 @@ slow gives its rest back to be shared; an ordered run stops at the first message
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from gimbalmq.core.consumer.claims import Claims
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
@@ -65,35 +65,23 @@ class SimExecutor:
         self._habits = habits
         self._idle = workers
         self._finished = finished
-        self._waiting: deque[Consume] = deque()
-        self._running: Counter[tuple[MessageQueue, int]] = Counter()
-        self._cancelled: set[tuple[MessageQueue, int]] = set()
+        self._claims = Claims()
         self._runs: list[_Run] = []
 
     # ---- the host's side ---------------------------------------------------------------------
 
     def submit(self, consume: Consume) -> None:
         """Let a run of messages wait for a worker."""
-        self._waiting.append(consume)
+        self._claims.add(consume)
         self._process.soon(self._wake)
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
         """Discard what waits of a queue; returns how many messages workers still hold."""
-        self._waiting = deque(
-            one for one in self._waiting if one.queue != queue or one.epoch != epoch
-        )
-        running = self._running[queue, epoch]
-        if running:
-            self._cancelled.add((queue, epoch))
-        return running
+        return self._claims.cancel(queue, epoch)
 
     def accounted(self, done: Consumed) -> None:
         """The owner has taken a result in."""
-        key = done.queue, done.epoch
-        self._running[key] -= done.until - done.first
-        if not self._running[key]:
-            del self._running[key]
-            self._cancelled.discard(key)
+        self._claims.account(done)
 
     def running(self) -> list[RunningWork]:
         """What the workers are doing now."""
@@ -110,14 +98,11 @@ class SimExecutor:
         return self._process.clock.read().at_s
 
     def _wake(self) -> None:
-        while self._idle and self._waiting:
-            consume = self._waiting.popleft()
-            first, until = consume.first, consume.until
-            if not consume.ordered:
-                until = min(first + self._world.chance.randint(1, _RUN_MESSAGES), until)
-            if until < consume.until:
-                self._waiting.appendleft(msgspec.structs.replace(consume, first=until))
-            self._running[consume.queue, consume.epoch] += until - first
+        while self._idle and self._claims.waiting:
+            # An ordered run is claimed whole: its length is not left to chance.
+            ordered = self._claims.waiting[0].ordered
+            most = 1 if ordered else self._world.chance.randint(1, _RUN_MESSAGES)
+            _number, consume, first, until = self._claims.claim(most)
             self._idle -= 1
             run = _Run(consume, first, until, self._now())
             self._runs.append(run)
@@ -182,12 +167,9 @@ class SimExecutor:
         self._process.soon(self._wake)
 
     def _give_back(self, run: _Run) -> bool:
-        consume = run.consume
-        key = consume.queue, consume.epoch
-        permit = consume.permit
-        if key in self._cancelled or (permit is not None and self._now() >= permit.valid_until):
+        consume, permit = run.consume, run.consume.permit
+        ended = permit is not None and self._now() >= permit.valid_until
+        if ended or self._claims.is_cancelled(consume):
             return False
-        self._running[key] -= run.until - run.position
-        rest = msgspec.structs.replace(consume, first=run.position, until=run.until)
-        self._waiting.appendleft(rest)
+        self._claims.give_back(consume, run.position, run.until)
         return True

@@ -13,7 +13,9 @@ from typing import Final
 import msgspec
 
 from gimbalmq.broker.settings import BrokerSettings
+from gimbalmq.core.allocation import Strategy, strategy_named
 from gimbalmq.core.consumer.settings import ConsumerSettings
+from gimbalmq.core.identity import member_id, stem_of
 from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.instance import InstanceSettings
@@ -25,7 +27,7 @@ from gimbalmq.testing.sim.network import Network
 from gimbalmq.testing.sim.servers import SimBroker, SimNameServer
 from gimbalmq.testing.sim.world import Clock, World
 
-__all__ = ["FAULTS", "Mode", "Options", "Outcome", "simulate"]
+__all__ = ["FAULTS", "RESTARTS", "Mode", "Options", "Outcome", "simulate"]
 
 _TOPIC: Final = "orders"
 _GROUP: Final = "billing"
@@ -49,6 +51,10 @@ FAULTS: Final = (
     "broker pause",
     "name server crash",
 )
+
+
+#: A member leaves or crashes and comes back under its id; with the members' grace time.
+RESTARTS: Final = ("restart", "crash and restart")
 
 
 class Mode(enum.Enum):
@@ -78,6 +84,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     #: After the last change. Takes long where a whole group died: nobody is left who knows whose
     #: locks to take over, and a broker keeps them for 60 s by its own clock.
     settled_within_s: float = 65.0
+    #: `rejoin_grace_s` of every member.
+    rejoin_grace_s: float | None = None
+    #: How long a member that restarts stays away.
+    member_away_s: tuple[float, float] = (0.5, 8.0)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -145,9 +155,13 @@ class _Scenario:
         )
         return SimBroker(settings, NameServers(_NAMESERVERS), self._clock(), self.network)
 
-    def _member(self) -> None:
-        self.members_made += 1
-        client_id = f"m{self.members_made}@gmq1-AVG"
+    def _member(self, stem: str | None = None) -> SimMember:
+        """Start a member: another one, or the next run of one that was there."""
+        if stem is None:
+            self.members_made += 1
+            stem = f"m{self.members_made}"
+        strategy = self._strategy()
+        client_id = member_id(stem, strategy.name, rejoin_grace_s=self.options.rejoin_grace_s)
         settings = ConsumerSettings(
             group=_GROUP,
             client_id=client_id,
@@ -155,6 +169,7 @@ class _Scenario:
             lease=self.mode is Mode.LEASE,
             rebalance_interval_s=10.0,
             pull_idle_limit_s=40.0,
+            rejoin_grace_s=self.options.rejoin_grace_s,
         )
         member = SimMember(
             settings,
@@ -167,10 +182,17 @@ class _Scenario:
             ),
             habits=self.habits,
             workers=self.chance.randint(1, 4),
+            strategy=strategy,
+            run=1 + sum(one.client_id == client_id for one in self.members),
         )
         self.members.append(member)
-        self._changed(client_id, "joins")
+        self._changed(member.process.name, "joins")
         member.start()
+        return member
+
+    @staticmethod
+    def _strategy() -> Strategy:
+        return strategy_named("AVG")
 
     def _changed(self, who: str, what: str) -> None:
         self.world.note(Kind.CHANGED, who, text=what)
@@ -188,7 +210,7 @@ class _Scenario:
             broker.create_topic(_TOPIC, self.queues_each)
         self.world.run_until(1.0)
         for _ in range(self.chance.randint(1, 3)):
-            self.world.after(self.chance.uniform(0.0, 1.0), self._member)
+            self.world.after(self.chance.uniform(0.0, 1.0), self._one_more)
         self._produce()
         selection = self.chance.sample(
             self.options.faults, k=min(len(self.options.faults), self.chance.randint(1, 4))
@@ -226,7 +248,9 @@ class _Scenario:
 
     def _fault(self, name: str) -> None:
         actions = {
-            "join": self._member,
+            "join": self._one_more,
+            "restart": lambda: self._to_member(self._restart),
+            "crash and restart": lambda: self._to_member(self._crash_and_restart),
             "leave": lambda: self._to_member(self._leave),
             "crash": lambda: self._to_member(self._crash),
             "power loss": lambda: self._to_member(self._power_loss),
@@ -253,6 +277,28 @@ class _Scenario:
     def _crash(self, member: SimMember) -> None:
         self._changed(member.process.name, "crashes")
         member.process.end()
+
+    def _one_more(self) -> None:
+        self._member()
+
+    def _restart(self, member: SimMember) -> None:
+        if not member.process.paused:
+            member.process.on_end(lambda: self._come_back(member))
+            self._leave(member)
+
+    def _crash_and_restart(self, member: SimMember) -> None:
+        self._crash(member)
+        self._come_back(member)
+
+    def _come_back(self, member: SimMember) -> None:
+        stem = stem_of(member.client_id)
+        # Not cut short by the calm, and known to happen: a group of the dead is waited for.
+        self.world.after(
+            self.chance.uniform(*self.options.member_away_s), lambda: self._run_again(stem)
+        )
+
+    def _run_again(self, stem: str) -> None:
+        self._member(stem)
 
     def _power_loss(self, member: SimMember) -> None:
         self._changed(member.process.name, "loses power")

@@ -1,0 +1,122 @@
+"""How a queue is given up: cancel what waits, let listeners finish, store the offset, unlock.
+
+Each step is answered before the next begins, and a queue that is on its way out stays in hand until
+the last: nobody takes it again before. When listeners do not finish in time, a queue whose lock is
+needed stays (its next owner would start beside them), and any other is handed over with a warning.
+
+Decides neither which queues are given up nor what follows when one is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gimbalmq.core.consumer.context import Context
+from gimbalmq.core.consumer.effects import Cancel, HandOver, Unlock
+from gimbalmq.core.consumer.events import Cancelled, Consumed, HandedOver, TimerName, Unlocked
+from gimbalmq.core.consumer.held import HeldQueue, HeldState
+
+__all__ = ["Release"]
+
+
+class Release:
+    """The ways of queues out of the hands of one member."""
+
+    def __init__(self, context: Context, *, gone: Callable[[HeldQueue, float], None]) -> None:
+        """`gone` is told of each queue that is no longer in hand."""
+        self._context = context
+        self._gone = gone
+
+    def begin(self, held: HeldQueue, now: float, reason: str) -> None:
+        """Give a queue up, unless that has begun."""
+        if held.released:
+            return
+        held.released_at = now
+        held.reason = reason
+        if held.permit is not None:
+            held.permit.valid_until = 0.0
+        if held.process is None:
+            self.let_go(held, now)
+            return
+        held.give_up(HeldState.DRAINING)
+        self._context.out.append(Cancel(held.queue, held.epoch))
+
+    def cancelled(self, event: Cancelled, _now: float) -> None:
+        """What waited was discarded; what runs is waited for."""
+        held = self._context.current(event.queue, event.epoch)
+        if held is None or held.state is not HeldState.DRAINING:
+            return
+        held.running = event.running
+        if not held.running:
+            self._hand_over(held)
+        else:
+            self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
+
+    def consumed(self, held: HeldQueue, event: Consumed) -> None:
+        """Listeners have ended; what failed or did not start is left to the next owner."""
+        held.running -= event.until - event.first
+        if held.state is HeldState.DRAINING and held.running <= 0:
+            self._hand_over(held)
+
+    def drain_overdue(self, held: HeldQueue) -> None:
+        """The time for running listeners is over."""
+        if held.state is not HeldState.DRAINING:
+            return
+        late = (
+            f"{held.queue.path}: {held.running} messages still in listeners "
+            f"after {self._context.drain_s:g} s"
+        )
+        if held.permit is not None and not self._context.stopping:
+            # Handing it over would let the next owner start beside the running listener.
+            self._context.warn(
+                f"drain {held.queue.path}", f"{late}; its next owner waits until they end"
+            )
+            self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
+            return
+        held.overdue = True
+        self._context.warn(
+            f"drain {held.queue.path}",
+            f"{late}; the queue is handed over and they will be delivered again to its next owner",
+        )
+        self._hand_over(held)
+
+    def _hand_over(self, held: HeldQueue) -> None:
+        assert held.process is not None
+        held.give_up(HeldState.HANDING_OVER)
+        if held.reset_offset is not None:
+            offset, force = held.reset_offset, True
+        else:
+            offset, force = held.process.commit_offset, False
+        self._context.out.append(HandOver(held.queue, held.epoch, offset, force))
+
+    def handed_over(self, event: HandedOver, now: float) -> None:
+        """The last offset is stored, or could not be."""
+        held = self._context.current(event.queue, event.epoch)
+        if held is None or held.state is not HeldState.HANDING_OVER:
+            return
+        if event.reason:
+            self._context.warn(
+                f"hand-over {event.queue.path}",
+                f"{event.queue.path}: last offset could not be stored ({event.reason}); "
+                "its next owner reads some messages again",
+            )
+        self.let_go(held, now)
+
+    def let_go(self, held: HeldQueue, now: float) -> None:
+        """Give the lock back, if there is one; with a listener still running it must expire."""
+        if held.permit is None or held.overdue:
+            self._remove(held, now)
+        else:
+            held.give_up(HeldState.UNLOCKING)
+            self._context.out.append(Unlock(held.queue, held.epoch))
+
+    def unlocked(self, event: Unlocked, now: float) -> None:
+        """The lock was given back."""
+        held = self._context.current(event.queue, event.epoch)
+        if held is not None and held.state is HeldState.UNLOCKING:
+            self._remove(held, now)
+
+    def _remove(self, held: HeldQueue, now: float) -> None:
+        del self._context.held[held.queue]
+        self._context.past.add(held.tally)
+        self._gone(held, now)

@@ -1,0 +1,24 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gimbalmq.runtime.running import RunningWork
+from runtime.test_workers import consume_of
+
+
+@given(st.integers(1, 20), st.integers(0, 20))
+def test_each_message_is_either_begun_or_taken_away(count, begun):
+    work = RunningWork(consume_of(count), 0, count, 0.0)
+    left = work.one_by_one()
+    got = [message.queue_offset for message in itertools.islice(left, begun)]
+    assert work.left() == count - len(got)
+    assert list(work.current()) == [max(0, len(got) - 1)]
+    assert work.take_rest() == count - len(got)
+    assert (work.take_rest(), work.left(), list(left)) == (0, 0, [])
+    assert list(work.current()) == [max(0, len(got) - 1)]
+
+
+def test_what_is_not_taken_one_by_one_cannot_be_taken_away():
+    work = RunningWork(consume_of(4), 0, 4, 0.0, width=4)
+    assert (work.left(), work.take_rest(), list(work.current())) == (0, 0, [0, 1, 2, 3])
