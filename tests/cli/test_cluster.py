@@ -127,7 +127,7 @@ def test_the_defaults_are_one_broker_at_the_usual_port(run):
     assert options == ClusterOptions(nameserver_port=9876)
 
 
-@pytest.mark.matrix
+@pytest.mark.product
 def test_a_real_cluster_runs_until_sigterm_and_leaves_no_process(rocketmq_version, tmp_path):
     command = [
         *(sys.executable, "-c", "from gimbalmq.cli.main import main; main()", "cluster", "up"),

@@ -43,6 +43,7 @@ def test_it_has_as_many_brokers_as_asked_for(tmp_path):
     assert answer.returncode == 0, answer.stdout
 
 
+@pytest.mark.product
 def test_the_real_one_is_an_option_away(tmp_path, rocketmq_version):
     options = ("--rocketmq-engine=apache", f"--rocketmq-version={rocketmq_version}")
     answer = run(tmp_path, *options, engine="apache")
