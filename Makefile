@@ -10,9 +10,8 @@ REPORTS := build/reports
 PYTEST := $(BIN)/python -m pytest
 SOURCES := src tests tools bench docs
 HEAVY := apache or spark
-# Tests with a broker mostly wait, so two processes take half the time; tests/conftest.py says which
-# tests stay together because they share what is slow to start.
-TWO_PROCESSES := -n 2 --dist loadgroup
+# Tests with a broker mostly wait, so two processes take half the time; a file's tests share servers.
+TWO_PROCESSES := -n 2 --dist loadfile
 # On CI (CI=true) a skipped test is a failure: nothing there may be missing.
 NO_SKIPS = if [ "$${CI:-}" = true ]; then $(BIN)/python tools/no_skips.py $(1); fi
 

@@ -38,19 +38,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
             item.add_marker(pytest.mark.apache)
         if "rocketmq_engine" in names and not {"apache", "breakable_apache"} & set(names):
             item.add_marker(pytest.mark.engines)
-        item.add_marker(pytest.mark.xdist_group(_company(item)))
     yield
     # After its first transaction a 5.5.0 broker keeps a thread spinning (TransactionalOpBatchService)
     # and takes the machine away from whatever comes next: such tests come last.
     items.sort(key=lambda item: "transaction" in item.nodeid)
-
-
-def _company(item: pytest.Item) -> str:
-    """Whose process a test runs in under `--dist loadgroup`: that of those with its slow fixtures."""
-    names = set(getattr(item, "fixturenames", ()))
-    if names & {"breakable_apache", "breakable_rocketmq"}:
-        return "breakable cluster"
-    return "Spark" if "spark" in names else item.nodeid.partition("::")[0]
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULE_LINES_MAX = 800
+MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 BANNED_MODULES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 BANNED_CLASS_ENDINGS = ("Impl", "Manager", "Helper", "Utils")
@@ -28,15 +29,33 @@ IMPURE_MODULES = {
 
 
 def sources(*folders):
-    for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield pytest.param(path, id=path.relative_to(ROOT).as_posix())
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-ALL = list(sources("src", "tests", "tools", "bench"))
-LIBRARY = list(sources("src"))
+ALL = sources("src", "tests", "tools", "bench")
+LIBRARY = sources("src")
 
 
+def each(paths):
+    """Make one test of a check of one file: a test for each would take longer to report than to run."""
+
+    def made(check):
+        def test():
+            wrong = {}
+            for path in paths:
+                try:
+                    check(path)
+                except AssertionError as error:
+                    wrong[path.relative_to(ROOT).as_posix()] = str(error)
+            assert wrong == {}
+
+        test.__name__, test.__doc__ = check.__name__, check.__doc__
+        return test
+
+    return made
+
+
+@functools.cache
 def parse(path):
     return ast.parse(path.read_text("utf-8"), filename=str(path))
 
@@ -58,25 +77,25 @@ def layer(path):
     return path.relative_to(ROOT / "src").parts[1]
 
 
-@pytest.mark.parametrize("path", ALL)
+@each(ALL)
 def test_modules_stay_within_their_budget(path):
     assert len(path.read_text("utf-8").splitlines()) <= MODULE_LINES_MAX
 
 
-@pytest.mark.parametrize("path", ALL)
+@each(ALL)
 def test_functions_stay_within_their_budget(path):
     long = {f.name: lines_without_docstring(f) for f in functions(parse(path))}
     assert {name: lines for name, lines in long.items() if lines > FUNCTION_LINES_MAX} == {}
 
 
-@pytest.mark.parametrize("path", ALL)
+@each(ALL)
 def test_modules_and_classes_have_names_that_say_something(path):
     assert path.stem.strip("_") not in BANNED_MODULES
     classes = [n.name for n in ast.walk(parse(path)) if isinstance(n, ast.ClassDef)]
     assert [name for name in classes if name.endswith(BANNED_CLASS_ENDINGS)] == []
 
 
-@pytest.mark.parametrize("path", LIBRARY)
+@each(LIBRARY)
 def test_public_modules_say_what_they_decide_and_what_they_export(path):
     tree = parse(path)
     assert ast.get_docstring(tree), "a module starts with what it decides"
@@ -113,7 +132,7 @@ def declared_exports(tree):
     return None
 
 
-@pytest.mark.parametrize("path", ALL)
+@each(ALL)
 def test_an_open_end_carries_an_issue_number(path):
     tokens = tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline)
     comments = [token.string for token in tokens if token.type == tokenize.COMMENT]
@@ -121,7 +140,7 @@ def test_an_open_end_carries_an_issue_number(path):
     assert [comment for comment in comments if marks.search(comment)] == []
 
 
-@pytest.mark.parametrize("path", ALL)
+@each(ALL)
 def test_no_error_is_caught_without_being_named(path):
     bare = [
         n.lineno for n in ast.walk(parse(path)) if isinstance(n, ast.ExceptHandler) and not n.type
@@ -129,7 +148,7 @@ def test_no_error_is_caught_without_being_named(path):
     assert bare == []
 
 
-@pytest.mark.parametrize("path", ALL)
+@each(ALL)
 def test_no_error_is_swallowed_in_silence(path):
     """A handler of every error that does nothing hides our own mistakes."""
     silent = [
@@ -147,7 +166,7 @@ def is_ellipsis(node):
     return isinstance(node, ast.Expr) and ast.unparse(node) == "..."
 
 
-@pytest.mark.parametrize("path", LIBRARY)
+@each(LIBRARY)
 def test_the_library_neither_prints_nor_exits(path):
     if layer(path) in TALKING_LAYERS:
         return
@@ -163,7 +182,7 @@ def prints_to_stderr(call):
     return ast.unparse(call.func) == "print" and keywords.get("file") == "sys.stderr"
 
 
-@pytest.mark.parametrize("path", LIBRARY)
+@each(LIBRARY)
 def test_pure_layers_import_nothing_that_touches_the_world(path):
     """Import-linter sees imports at the top; this also sees those inside functions."""
     if layer(path) not in PURE_LAYERS:
@@ -178,7 +197,7 @@ def test_pure_layers_import_nothing_that_touches_the_world(path):
     assert imported & IMPURE_MODULES == set()
 
 
-@pytest.mark.parametrize("path", LIBRARY)
+@each(LIBRARY)
 def test_nothing_starts_at_import(path):
     """No thread, socket or process may exist after an import: Spark forks its workers."""
     started = [
@@ -189,6 +208,15 @@ def test_nothing_starts_at_import(path):
         and re.search(r"(Thread|Timer|socket|Popen|Executor|Pool)$", ast.unparse(node.value.func))
     ]
     assert started == []
+
+
+def test_a_check_that_fails_names_its_files():
+    @each([ROOT / "tests" / "test_tidy.py", ROOT / "tests" / "conftest.py"])
+    def checked(path):
+        assert path.stem != "conftest"
+
+    with pytest.raises(AssertionError, match=r"tests/conftest\.py"):
+        checked()
 
 
 def test_the_budgets_find_what_they_are_for():

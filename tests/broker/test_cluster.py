@@ -20,6 +20,7 @@ from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import pull_request, route_request, send_request
 from gimbalmq.wire.record import decode_records
+from waiting import eventually
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -63,15 +64,6 @@ def test_a_cluster_of_two_serves_and_survives_the_death_of_one(processes):
         assert cluster.brokers[0].running
         assert stored(cluster) == [b"kept"]
         assert brokers_of(cluster) == ["broker-a", "broker-b"]
-
-
-def eventually(condition, limit_s=10.0):
-    waiting = threading.Event()
-    for _ in range(int(limit_s / 0.02)):
-        if condition():
-            return
-        waiting.wait(0.02)
-    raise AssertionError("it did not become true in time")
 
 
 @pytest.mark.parametrize("processes", [False, True])

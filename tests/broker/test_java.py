@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,6 +22,7 @@ from gimbalmq.testing.servers import ServerFactory
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.bodies import decode_route
 from gimbalmq.wire.headers import route_request
+from waiting import eventually
 
 pytestmark = pytest.mark.matrix
 
@@ -257,13 +257,6 @@ def brokers_of(cluster, topic):
     with BlockingConnection(cluster.nameserver) as connection:
         answer = connection.call(route_request(topic), 5.0)
     return {one.name: one.master for one in decode_route(topic, answer.body).brokers}
-
-
-def eventually(condition, limit_s=30.0):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.1)
 
 
 @pytest.mark.rule("W5.8")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from gimbalmq.cli.group_explain import strategy_of as _strategy
 from gimbalmq.client.admin import Admin
 from gimbalmq.errors import AllocationError, TransportError
 from gimbalmq.model.queue import parse_queue
+from waiting import eventually
 
 
 @pytest.fixture
@@ -43,14 +43,6 @@ def member(cluster, group, topic):
     yield start
     for consumer in started:
         consumer.stop()
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30.0
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
 
 
 def settled(members, topic):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -11,14 +10,7 @@ from cli.admin_stage import run
 from gimbalmq import DeadLetter, Message, Producer, PushConsumer, balance
 from gimbalmq.client.admin import Admin
 from gimbalmq.client.dead_letters import DeadLetters
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30.0
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
+from waiting import eventually
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from gimbalmq.flows.lock import lock
 from gimbalmq.flows.offset import store_offset
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
+from waiting import eventually
 
 
 @pytest.fixture
@@ -44,14 +44,6 @@ def member(cluster, group, topic):
     yield start
     for consumer in started:
         consumer.stop(drain_s=0.5)
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30.0
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
 
 
 def owned(member, topic):

@@ -1,21 +1,13 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
 from cli.admin_stage import run
 from gimbalmq import Message, Producer, PushConsumer
 from gimbalmq.client.events import EVENTS_TOPIC, EventLog, EventTopic
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30.0
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return found
+from waiting import eventually
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,6 +15,7 @@ from gimbalmq.broker.probe import ask, create_topic, lists_brokers, write_queues
 from gimbalmq.cli.main import main
 from gimbalmq.wire.acl import Credentials
 from gimbalmq.wire.codes import RequestCode
+from waiting import eventually
 
 GIMBALMQ = (sys.executable, "-c", "from gimbalmq.cli.main import main; main()")
 ROOT = Credentials("root", "secret")
@@ -38,13 +38,6 @@ def running(*arguments):
             assert process.stdout.read() == ""
         finally:
             process.kill()
-
-
-def eventually(condition, limit_s=20.0):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.02)
 
 
 def test_brokers_of_one_cluster_run_in_their_own_processes(tmp_path):

@@ -1,18 +1,9 @@
 """What has to work whichever way a cluster is reached; the options are what differs."""
 
 import queue
-import time
 
 from gimbalmq import Admin, LitePullConsumer, Message, Producer, PullConsumer, PushConsumer
-
-
-def eventually(condition, timeout_s=20.0):
-    """The first true value of a condition."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.02)
-    return found
+from waiting import eventually
 
 
 def send(nameserver, topic, body, **options):

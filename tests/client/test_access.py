@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from client.reaching import consume, eventually, round_trip, send
+from client.reaching import consume, round_trip, send
 from client.small_cluster import SmallCluster
 from gimbalmq import (
     Admin,
@@ -32,6 +32,7 @@ from gimbalmq.errors import (
 from gimbalmq.transport.nameservers import NameServerSource
 from transport.certificates import client_context, server_files
 from transport.server import LoopbackServer, closed_port
+from waiting import eventually
 
 KEYS = {"access_key": "keeper", "secret_key": "keeper-secret"}
 CLIENTS = [

@@ -1,5 +1,4 @@
 import itertools
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +13,7 @@ from gimbalmq.errors import (
     TransportError,
 )
 from transport.server import closed_port
+from waiting import eventually
 
 names = (f"name-{number}" for number in itertools.count())
 
@@ -49,13 +49,6 @@ def sent(cluster, topic):
             producer.send(Message(topic, b"%d" % number, keys=[f"k{number % 4}"], tags=tag))
             for number, tag in enumerate(["paid", "open"] * 4)
         ]
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def consuming(cluster, group, topic, got):

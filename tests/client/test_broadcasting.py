@@ -4,9 +4,9 @@ import queue
 
 import pytest
 
-from client.reaching import eventually
 from gimbalmq import Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 import itertools
 import threading
-import time
 
 import pytest
 
 from gimbalmq import Admin, Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
+from waiting import eventually
 
 QUEUES = 8
 
@@ -16,14 +16,6 @@ QUEUES = 8
 def cluster():
     with EmbeddedCluster(2) as cluster:
         yield cluster
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30.0
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 class Load:

@@ -4,12 +4,12 @@ import inspect
 
 import pytest
 
-from client.reaching import eventually
 from client.small_cluster import SmallCluster
 from gimbalmq import LitePullConsumer, Producer, PullConsumer, PushConsumer
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.runtime.pull_calls import PullSettings
+from waiting import eventually
 
 COMMON = {"poll_name_server_interval_s": 30.0, "heartbeat_broker_interval_s": 30.0}
 #: The tables of Java's options; times in seconds, sizes in MiB.

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from client.reaching import eventually
 from gimbalmq import Admin, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.client.events import event_place, read_log, read_topic
 from gimbalmq.errors import ConfigurationError
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Batches, automatic batches, transactions, traces, namespaces and fault tolerance of a producer."""
 
 import threading
-import time
 
 import pytest
 
@@ -18,6 +17,7 @@ from gimbalmq.wire.codes import RequestCode as R
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.properties import encode_properties, parse_properties
 from gimbalmq.wire.record import encode_record
+from waiting import eventually
 
 OFFSET_ID = "7F00000100002A9F0000000000000400"
 
@@ -67,13 +67,6 @@ def producer(cluster):
 
 def message(body=b"x", **options):
     return Message("orders", body, **options)
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 10.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 # ---- batches -------------------------------------------------------------------------------------
@@ -260,7 +253,7 @@ def test_a_block_may_choose_another_end(cluster):
             transaction.rollback()
         with producer.transaction(message()) as transaction:
             transaction.leave()
-        wait_until(lambda: len(cluster.ends) == 2)
+        eventually(lambda: len(cluster.ends) == 2)
     assert [state for state, _ in ends(cluster)] == ["12", "0"]
 
 
@@ -340,9 +333,9 @@ def test_the_brokers_question_is_answered_by_check_on_a_thread_of_its_own(
 
     with Producer("shop", nameserver=cluster.address, check=noted) as producer:
         producer.send(message())
-        wait_until(lambda: R.HEART_BEAT in cluster.codes)
+        eventually(lambda: R.HEART_BEAT in cluster.codes)
         cluster.push(question())
-        wait_until(lambda: cluster.ends)
+        eventually(lambda: cluster.ends)
     (end,) = cluster.ends
     assert asked == [(b"paid", "gimbalmq-check-shop")]
     assert (end.fields["commitOrRollback"], end.remark) == (state, remark)
@@ -353,9 +346,9 @@ def test_the_brokers_question_is_answered_by_check_on_a_thread_of_its_own(
 def test_a_question_for_nobody_is_logged_and_stays_open(cluster, caplog):
     with Producer("shop", nameserver=cluster.address) as producer:
         producer.send(message())
-        wait_until(lambda: R.HEART_BEAT in cluster.codes)
+        eventually(lambda: R.HEART_BEAT in cluster.codes)
         cluster.push(question())
-        wait_until(lambda: "no check function" in caplog.text)
+        eventually(lambda: "no check function" in caplog.text)
     assert cluster.ends == []
 
 
@@ -433,7 +426,7 @@ def test_the_detector_finds_out_that_a_broker_is_back(cluster, monkeypatch):
         cluster.send_code = 2
         with pytest.raises(SendError):
             producer.send(message())
-        wait_until(lambda: producer.brokers()["broker-a"].reachable)
+        eventually(lambda: producer.brokers()["broker-a"].reachable)
     assert R.GET_MAX_OFFSET in cluster.codes
 
 

@@ -1,7 +1,5 @@
 """Members that read their weights from a topic, on an embedded cluster."""
 
-import time
-
 import pytest
 
 from gimbalmq import (
@@ -18,6 +16,7 @@ from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, ProtocolError
 from gimbalmq.model.weights import WEIGHTS_TOPIC, QueueWeights
 from gimbalmq.wire.weights import encode_weights
+from waiting import eventually
 
 PUBLISHED = balance.strategy("WEIGHTED", weights="published")
 
@@ -27,14 +26,6 @@ def cluster():
     with EmbeddedCluster(1) as cluster:
         cluster.create_topic("orders", queues=6)
         yield cluster
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30.0
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 def member(cluster, name, **options):

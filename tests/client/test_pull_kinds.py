@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from client.reaching import eventually
 from client.small_cluster import SmallCluster
 from gimbalmq import Admin, LitePullConsumer, Message, Producer, PullConsumer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, OffsetError, StateError
 from gimbalmq.wire.bodies import decode_heartbeat
 from gimbalmq.wire.codes import RequestCode
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")

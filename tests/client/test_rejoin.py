@@ -1,12 +1,11 @@
 """`rejoin_grace_s` with members on threads and an embedded cluster."""
 
-import time
-
 import pytest
 
 from gimbalmq import Admin, Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError
+from waiting import eventually
 
 QUEUES = 8
 NAMES = ("ann", "bob", "cid")
@@ -16,14 +15,6 @@ NAMES = ("ann", "bob", "cid")
 def cluster():
     with EmbeddedCluster(2) as cluster:
         yield cluster
-
-
-def eventually(condition):
-    deadline = time.monotonic() + 30.0
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return found
 
 
 class Group:
