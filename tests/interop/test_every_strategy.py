@@ -6,12 +6,14 @@ before `@` (MACHINE_ROOM) and the text before the first `-` (what the Java membe
 
 import contextlib
 import time
+from functools import partial
 
 import pytest
 
 from gimbalmq import PushConsumer, balance
+from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.testing import ApacheRocketMQ
+from gimbalmq.testing import ApacheRocketMQ, JavaPeer
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(200, func_only=True)]
 
@@ -21,8 +23,16 @@ SETTLE_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def roomy(rocketmq_version):
-    with ApacheRocketMQ(rocketmq_version, brokers=BROKERS) as cluster, cluster.java_peer() as java:
+def roomy(rocketmq_engine, rocketmq_version):
+    make = (
+        partial(ApacheRocketMQ, rocketmq_version)
+        if rocketmq_engine == "apache"
+        else partial(EmbeddedCluster, processes=True)
+    )
+    with (
+        make(brokers=BROKERS) as cluster,
+        JavaPeer(cluster.nameserver, version=rocketmq_version) as java,
+    ):
         yield cluster, java
 
 
