@@ -191,7 +191,7 @@ def test_a_lite_pull_consumer_reads_what_it_is_assigned_from_where_it_is_told(
 
 
 def test_the_administrator_sees_topics_members_and_offsets(
-    java_peer, java_admin, group_name, topic
+    java_peer, java_admin, group_name, topic, eventually
 ):
     java_admin.create_topic(topic, queues=4)
     with (
@@ -208,8 +208,8 @@ def test_the_administrator_sees_topics_members_and_offsets(
     assert {route.broker for route in java_admin.route(topic)} == {"broker-a", "broker-b"}
     assert (member.client_id, member.language) == (consumer.client_id, "JAVA")
     assert asked == own
-    # A clean stop commits.
-    assert java_admin.committed(group_name, topic)[sent.queue] == 1
+    # A clean stop commits, and does not wait for the broker to take the offset in.
+    eventually(lambda: java_admin.committed(group_name, topic)[sent.queue] == 1, timeout_s=10.0)
 
 
 def test_a_deleted_topic_has_no_route(java_admin, topic):
