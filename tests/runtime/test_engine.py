@@ -7,8 +7,10 @@ from gimbalmq.errors import BrokerError, CallTimeoutError, ProtocolError, StateE
 from gimbalmq.flows.effects import call, checked_call, notify, now, sleep
 from gimbalmq.runtime import reconnect
 from gimbalmq.runtime.engine import Engine
-from gimbalmq.wire.command import Command, response_to
+from gimbalmq.transport.requests import next_opaque
+from gimbalmq.wire.command import Command, encode_command, response_to
 from transport.server import LoopbackServer, closed_port, silent
+from waiting import eventually
 
 
 class Client:
@@ -428,3 +430,35 @@ def test_a_client_can_be_stopped_while_a_replaced_thread_is_still_away(client):
     errand.thread.join(5.0)
     with pytest.raises(StateError):
         engine.post(lambda: None)
+
+
+def offer(engine, address, done, code=34):
+    number = next_opaque()
+    frame = encode_command(Command(code, opaque=number))
+    return engine.offer(address, number, frame, 3.0, done)
+
+
+@pytest.mark.parametrize("count", [1, 5, 200])
+def test_offered_frames_are_written_though_nobody_comes_again(engine, client, count):
+    got = []
+    with LoopbackServer() as server:
+        assert not offer(engine, server.address, got.append), "there is no connection yet"
+        engine.post(lambda: engine.notify(server.address, Command(1)))
+        client.wait(lambda: client.connected)
+        for _ in range(count):
+            assert offer(engine, server.address, lambda answer: got.append(answer.code))
+        eventually(lambda: len(got) == count)
+    assert got == [0] * count
+
+
+def test_offered_frames_are_failed_with_their_connection(engine, client):
+    got = []
+    with LoopbackServer(silent) as server:
+        engine.post(lambda: engine.notify(server.address, Command(1)))
+        client.wait(lambda: client.connected)
+        for _ in range(3):
+            assert offer(engine, server.address, got.append)
+        engine.write_offered()
+        server.drop()
+        eventually(lambda: len(got) == 3)
+    assert all(isinstance(one, TransportError) for one in got)

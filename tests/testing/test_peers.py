@@ -11,6 +11,7 @@ from gimbalmq.errors import BrokerError, EngineError, StateError
 from gimbalmq.model.message import Message
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.testing import JavaPeer
+from waiting import eventually
 
 pytestmark = pytest.mark.product
 
@@ -191,7 +192,7 @@ def test_a_lite_pull_consumer_reads_what_it_is_assigned_from_where_it_is_told(
 
 
 def test_the_administrator_sees_topics_members_and_offsets(
-    java_peer, java_admin, group_name, topic, eventually
+    java_peer, java_admin, group_name, topic
 ):
     java_admin.create_topic(topic, queues=4)
     with (

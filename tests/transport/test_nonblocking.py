@@ -1,12 +1,16 @@
 import select
 import socket
+import threading
 import time
 
 import pytest
 
 from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError, UnreachableError
 from gimbalmq.transport.nonblocking import NonBlockingConnection
-from gimbalmq.wire.command import Command, response_to
+from gimbalmq.transport.reach import Reach
+from gimbalmq.transport.requests import next_opaque
+from gimbalmq.wire.acl import Credentials
+from gimbalmq.wire.command import Command, encode_command, response_to
 from transport.server import LoopbackServer, closed_port, silent
 
 
@@ -163,12 +167,12 @@ def test_a_slow_answer_does_not_end_a_connection_that_is_alive(connected):
         lambda request: None if request.code == 1 else response_to(request)
     ) as server:
         connection = connected(server)
-        connection.request(Command(1), 10.0, 3.0, late.append)
+        number = connection.request(Command(1), 10.0, 3.0, late.append)
         connection.request(Command(2), 10.0, 3.0, got.append)
         pump(connection, lambda: got, now=11.0)
         connection.expire(13.1)  # does not raise: something was heard since
         assert isinstance(late[0], CallTimeoutError)
-        server.push(Command(0, opaque=1, flag=1))
+        server.push(Command(0, opaque=number, flag=1))
         pump(connection, lambda: not select.select([connection.socket], [], [], 0.1)[0])
     assert len(late) == 1, "an answer that comes too late is ignored"
 
@@ -201,3 +205,55 @@ def test_when_it_fails_everyone_who_waits_is_told_once(connected):
         connection.fail(error)
     assert got == [error] * 3
     assert connection.idle
+
+
+def offer(connection, done, code=34):
+    number = next_opaque()
+    return connection.offer(number, encode_command(Command(code, opaque=number)), 0.0, 3.0, done)
+
+
+def test_a_frame_that_is_offered_leaves_with_what_waits_and_is_answered(connected):
+    got = []
+    with LoopbackServer(lambda request: response_to(request, request.code + 100)) as server:
+        connection = connected(server)
+        connection.request(Command(1), 0.0, 3.0, lambda answer: got.append(answer.code))
+        assert offer(connection, lambda answer: got.append(answer.code), code=2) == 2
+        pump(connection, lambda: len(got) == 2)
+    assert got == [101, 102]
+
+
+def test_a_connection_that_is_not_open_signs_or_is_closed_takes_no_frames(connected):
+    with LoopbackServer(silent) as server:
+        opening = NonBlockingConnection(server.address, 0.0, 3.0)
+        assert offer(opening, pytest.fail) == 0
+        opening.fail(TransportError("over"))
+        signing = connected(server, reach=Reach(credentials=Credentials("shop", "s3cret")))
+        assert offer(signing, pytest.fail) == 0
+        closed = connected(server)
+        closed.fail(TransportError("over"))
+        assert offer(closed, pytest.fail) == 0
+        closed.flush()  # nothing to write, and nowhere
+
+
+def test_every_frame_taken_while_it_fails_is_answered_once(connected):
+    """Other threads offer and write while the owner closes: nothing is taken and then forgotten."""
+    told, taken = [], []
+
+    def offer_until_refused():
+        while offer(connection, told.append):
+            taken.append(1)
+            connection.flush()
+
+    with LoopbackServer(silent) as server:
+        for _ in range(20):
+            connection = connected(server)
+            threads = [threading.Thread(target=offer_until_refused) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            before = len(taken)
+            while len(taken) < before + 20:
+                pass
+            connection.fail(TransportError("broken"))
+            for thread in threads:
+                thread.join(5.0)
+            assert len(told) == len(taken)

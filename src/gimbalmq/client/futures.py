@@ -37,13 +37,15 @@ class Underway(Protocol):
 class SendFuture(Future[SendResult]):
     """The result of a send that is under way; what has left cannot be cancelled."""
 
+    _state = _PENDING
+    _result = None
+    _exception: BaseException | None = None
+    _made: threading.Condition | None = None
+    _waiters: list[Any]
+    _done_callbacks: list[Callable[[Future[SendResult]], object]]
+
     def __init__(self) -> None:  # the base class would make the condition
-        self._state = _PENDING
-        self._result = None
-        self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Callable[[Future[SendResult]], object]] = []
-        self._made: threading.Condition | None = None
+        pass
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -52,6 +54,8 @@ class SendFuture(Future[SendResult]):
             with _making_or_ending:
                 made = self._made
                 if made is None:
+                    # Used with the condition held, so not before it is there.
+                    self._waiters, self._done_callbacks = [], []
                     made = self._made = threading.Condition()
         return made
 

@@ -1,9 +1,11 @@
 """Sends that nobody waits for: many in flight on the engine's connections, within bounds.
 
-Callers hand over prepared sendings; the engine thread writes whatever has gathered in one system
-call, reads many answers in one, and settles accounts once per reading. A caller that finds no room
-waits until half of the room is free, so that it then fills it in one go: threads that pass single
-messages fight for the interpreter lock and lose more than they gain.
+Callers write frames down themselves and hand them to the connection, some dozens in one system
+call, so that the broker has work while they go on; the engine thread reads many answers in one, and
+settles accounts once per reading. A caller that finds no room waits until a good part of it is
+free, and then fills that in one go: threads that pass single messages fight for the interpreter
+lock and lose more than they gain. What cannot go out as a frame at once (no connection yet, keys,
+TLS, another attempt) goes to the engine thread as a sending.
 """
 
 from __future__ import annotations
@@ -19,85 +21,104 @@ from gimbalmq.client.shared import SharedInstance
 from gimbalmq.errors import GimbalError, SendError, StateError
 from gimbalmq.flows.send import Attempt, Sending, stored_result
 from gimbalmq.model.message import SendResult, SendStatus
+from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.command import Command
 
-__all__ = ["Pipeline"]
+__all__ = ["FrameFlight", "Pipeline"]
 
 
 class _Flight:
     """One sending in flight; called by the engine with the answer to its last attempt."""
 
-    __slots__ = ("_pipeline", "_sending", "attempt_timeout_s", "future", "messages", "size", "step")
+    __slots__ = ("_messages", "_pipeline", "_sending", "_size", "future", "step")
 
     def __init__(
         self,
         pipeline: Pipeline,
-        sending: Sending | None,
-        step: Attempt,
-        attempt_timeout_s: float,
+        sending: Sending,
+        step: Attempt | None,
         size: int,
         messages: int,
+        future: SendFuture,
     ) -> None:
         self._pipeline = pipeline
         self._sending = sending
-        #: The attempt to carry out next, and how long it may take.
+        #: The attempt to carry out next; None while the answer to the last one is awaited.
         self.step = step
-        self.attempt_timeout_s = attempt_timeout_s
-        self.size = size
-        self.messages = messages
-        self.future = SendFuture()
+        self._size = size
+        self._messages = messages
+        self.future = future
+
+    @property
+    def attempt_timeout_s(self) -> float:
+        """How long the attempt may take."""
+        return self._sending.attempt_timeout_s
 
     def __call__(self, outcome: Command | GimbalError) -> None:
         try:
-            step = self._judge(outcome)
+            step = self._sending.answered(outcome, time.monotonic())
         except GimbalError as error:
-            self._pipeline.settled(self)
-            self.future.set_exception(error)
+            self.fail(error)
             return
         if isinstance(step, SendResult):
-            self._pipeline.settled(self)
+            self._pipeline.settled(self._size, self._messages)
             self.future.set_result(step)
         else:
             self.step = step
             self._pipeline.carry_out(self)
 
-    def _judge(self, outcome: Command | GimbalError) -> SendResult | Attempt:
-        sending = self._sending
-        assert sending is not None
-        step = sending.answered(outcome, time.monotonic())
-        self.attempt_timeout_s = sending.attempt_timeout_s
-        return step
+    def fail(self, error: GimbalError) -> None:
+        """It was not stored."""
+        self._pipeline.settled(self._size, self._messages)
+        self.future.set_exception(error)
 
 
-class _PlainFlight(_Flight):
-    """A message that as a rule is stored at the first attempt: its sending is made when not."""
+class FrameFlight:
+    """One message in flight as a frame, as a rule stored by that: its sending is made when not."""
 
-    __slots__ = ("_make_sending", "_message_id", "_started_s")
+    __slots__ = (
+        "_make_sending",
+        "_message_id",
+        "_pipeline",
+        "_queue",
+        "_size",
+        "_started_s",
+        "future",
+    )
 
     def __init__(
         self,
         pipeline: Pipeline,
         make_sending: Callable[[], Sending],
-        step: Attempt,
+        queue: MessageQueue,
         message_id: str,
         started_s: float,
-        timeout_s: float,
         size: int,
     ) -> None:
-        super().__init__(pipeline, None, step, timeout_s, size, 1)
+        self._pipeline = pipeline
+        #: Makes the sending of which this was the first attempt.
         self._make_sending = make_sending
+        self._queue = queue
         self._message_id = message_id
         self._started_s = started_s
+        self._size = size
+        self.future = SendFuture()
 
-    def _judge(self, outcome: Command | GimbalError) -> SendResult | Attempt:
-        if self._sending is None:
-            if isinstance(outcome, Command) and outcome.code == 0:
-                latency_s = time.monotonic() - self._started_s
-                self._pipeline.meter.stored(self.step.queue.broker, latency_s)
-                return stored_result(self.step.queue, outcome, SendStatus.SEND_OK, self._message_id)
-            self._sending = self._make_sending()
-            self._sending.adopt(self.step, self._started_s)
-        return super()._judge(outcome)
+    def __call__(self, outcome: Command | GimbalError) -> None:
+        """Take the answer, or the reason why there is none."""
+        pipeline = self._pipeline
+        if isinstance(outcome, Command) and outcome.code == 0:
+            try:
+                result = stored_result(self._queue, outcome, SendStatus.SEND_OK, self._message_id)
+            except GimbalError as error:
+                pipeline.settled(self._size)
+                self.future.set_exception(error)
+                return
+            pipeline.meter.stored(self._queue.broker, time.monotonic() - self._started_s)
+            pipeline.settled(self._size)
+            self.future.set_result(result)
+            return
+        _Flight(pipeline, self._make_sending(), None, self._size, 1, self.future)(outcome)
 
 
 class Pipeline:
@@ -145,31 +166,25 @@ class Pipeline:
 
     def submit(self, sending: Sending, step: Attempt, size: int, messages: int = 1) -> SendFuture:
         """Send, in room that was reserved; never waits."""
-        return self._post(_Flight(self, sending, step, sending.attempt_timeout_s, size, messages))
-
-    def submit_plain(
-        self,
-        make_sending: Callable[[], Sending],
-        step: Attempt,
-        message_id: str,
-        started_s: float,
-        timeout_s: float,
-        size: int,
-    ) -> SendFuture:
-        """Send one message whose sending is made only if the first attempt does not store it."""
-        return self._post(
-            _PlainFlight(self, make_sending, step, message_id, started_s, timeout_s, size)
-        )
-
-    def _post(self, flight: _Flight) -> SendFuture:
+        flight = _Flight(self, sending, step, size, messages, SendFuture())
         self._outbox.append(flight)
         if not self._scheduled:
             self._scheduled = True
             self._shared.post(self._drain)
         return flight.future
 
+    def offer(
+        self, flight: FrameFlight, address: str, opaque: int, frame: bytes, timeout_s: float
+    ) -> bool:
+        """Send a frame, in room that was reserved; False when it has to be a sending."""
+        # What was handed to the engine thread before must not be overtaken.
+        return not self._outbox and self._shared.engine.offer(
+            address, opaque, frame, timeout_s, flight
+        )
+
     def wait_empty(self, timeout_s: float | None) -> bool:
         """Wait until nothing is in flight; False when that took too long."""
+        self._shared.engine.write_offered()
         with self._room:
             self._waiting += 1
             try:
@@ -197,6 +212,7 @@ class Pipeline:
 
     def _wait_for_room(self, size: int, timeout_s: float, messages: int) -> None:
         self._waiting += 1
+        self._shared.engine.write_offered()
         try:
             found = self._room.wait_for(
                 lambda: self._closed or not self._full(size, messages), timeout_s
@@ -228,26 +244,25 @@ class Pipeline:
         self._scheduled = False
         outbox = self._outbox
         while outbox:
-            self.carry_out(outbox.popleft())
+            self.carry_out(outbox[0])
+            outbox.popleft()  # not before: see `offer`
 
     def carry_out(self, flight: _Flight) -> None:
         """Start an attempt."""
         step = flight.step
+        assert step is not None
         try:
-            self._shared.instance.driver.call(
-                step.address, step.request, flight.attempt_timeout_s, flight
-            )
+            self._shared.engine.call(step.address, step.request, flight.attempt_timeout_s, flight)
         except GimbalError as error:
             # The request cannot be written down, on whatever connection.
-            self.settled(flight)
-            flight.future.set_exception(error)
+            flight.fail(error)
 
-    def settled(self, flight: _Flight) -> None:
-        """A sending has its result; its room is free when this round of answers is through."""
+    def settled(self, size: int, messages: int = 1) -> None:
+        """Messages have their result; their room is free when this round of answers is through."""
         if not self._answered_messages:
             self._shared.post(self._settle)
-        self._answered_messages += flight.messages
-        self._answered_bytes += flight.size
+        self._answered_messages += messages
+        self._answered_bytes += size
 
     def _settle(self) -> None:
         messages, size = self._answered_messages, self._answered_bytes

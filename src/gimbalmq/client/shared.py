@@ -94,6 +94,11 @@ class SharedInstance:
         self._engine.post(action)
 
     @property
+    def engine(self) -> Engine:
+        """What runs the instance."""
+        return self._engine
+
+    @property
     def errands(self) -> ErrandRunner:
         """Whose thread may run quick listeners."""
         return self._engine

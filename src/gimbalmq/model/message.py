@@ -127,16 +127,13 @@ class Message:
         deliver_at: datetime | None = None,
         sharding_key: str | int | None = None,
     ) -> None:
-        if not isinstance(body, bytes | bytearray | memoryview):
-            raise ConfigurationError(
-                f"body of a message for topic '{topic}' is {type(body).__name__}: "
-                "give bytes, for example text.encode()"
-            )
+        if type(body) is not bytes:
+            body = _as_bytes(topic, body)
         self.topic = topic
-        self.body = bytes(body)
+        self.body = body
         self.tags = tags
         self.keys: tuple[str, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
-        self.properties: dict[str, str] = dict(properties or {})
+        self.properties: dict[str, str] = dict(properties) if properties else {}
         self.delay_level = delay_level
         self.deliver_at = deliver_at
         self.sharding_key = sharding_key
@@ -153,6 +150,15 @@ class Message:
             f"Message(topic={self.topic!r}, body={len(self.body)} bytes, "
             f"tags={self.tags!r}, keys={self.keys!r})"
         )
+
+
+def _as_bytes(topic: str, body: object) -> bytes:
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise ConfigurationError(
+            f"body of a message for topic '{topic}' is {type(body).__name__}: "
+            "give bytes, for example text.encode()"
+        )
+    return bytes(body)
 
 
 def _check_texts(message: Message) -> None:

@@ -46,6 +46,8 @@ _log = logging.getLogger("gimbalmq.runtime")
 _EXPIRE_EVERY_S = 0.1
 #: How often whoever waits for the end looks whether there is a thread that will bring it about.
 _LOOK_EVERY_S = 0.5
+#: How many offered requests another thread lets gather before it writes them.
+_OFFERS_PER_WRITE = 32
 #: Well above what a round of answers takes; see `_keep_heap`.
 _LARGE_BLOCK_BYTES = 1 << 22
 
@@ -144,6 +146,37 @@ class Engine:
                 self._wake_write.send(b"\x00")
             except OSError as error:
                 raise StateError("this client is stopped: make a new one") from error
+
+    def offer(
+        self, address: str, opaque: int, frame: bytes, timeout_s: float, done: Answered
+    ) -> bool:
+        """Send a request that is written down already; `done` gets the answer or the error.
+
+        The calling thread writes what has gathered now and then, because the engine's would have
+        to wait for its turn while the other end has nothing to do. False when there is no open
+        connection that takes frames as they are; `post` a `call` instead.
+        """
+        connection = self._connections.get(address)
+        if connection is None:
+            return False
+        waiting = connection.offer(opaque, frame, time.monotonic(), timeout_s, done)
+        if waiting == 1:
+            # Whoever offers may not come again.
+            self.post(functools.partial(self._touch, connection))
+        elif waiting and waiting % _OFFERS_PER_WRITE == 0:
+            self._write_gathered(connection)
+        return waiting > 0
+
+    def write_offered(self) -> None:
+        """Write what was offered, before waiting for what it brings."""
+        for connection in tuple(self._connections.values()):
+            self._write_gathered(connection)
+
+    def _write_gathered(self, connection: NonBlockingConnection) -> None:
+        try:
+            connection.flush()
+        except GimbalError as error:
+            self.post(functools.partial(self._lose, connection, error))
 
     def replace(self, thread_id: int) -> None:
         """Let another thread go on with the loop, if that one still is on an errand."""
@@ -277,6 +310,10 @@ class Engine:
             if response is not None:
                 connection.answer(response)
                 self._touched.add(connection)
+
+    def _touch(self, connection: NonBlockingConnection) -> None:
+        if self._connections.get(connection.address) is connection:
+            self._touched.add(connection)
 
     def _flush_touched(self) -> None:
         while self._touched:

@@ -1,7 +1,7 @@
 """A connection for an event loop: never waits, keeps what could not be written yet.
 
-The socket's side of a `RequestTable`. Knows nothing of threads or timers: its owner watches the
-socket, calls in when it is ready, and says what time it is.
+The socket's side of a `RequestTable`. Its owner watches the socket, calls in when it is ready, and
+says what time it is. Other threads may `offer` requests and `flush`, and nothing else.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import errno
 import itertools
 import socket
+import threading
 from collections import deque
 
 from gimbalmq.errors import GimbalError, ProtocolError, TransportError
@@ -45,6 +46,9 @@ class NonBlockingConnection(RequestTable):
         self.connected = False
         self._connect_until = now + connect_timeout_s
         self._read_bytes = _READ_BYTES_SMALL
+        #: Held to add to what is unsent, to write, and to close.
+        self._writing = threading.Lock()
+        self._dead = False
         self._target = reach.target(address)
         context = reach.context()
         self._tls: TlsStream | None = None
@@ -66,6 +70,38 @@ class NonBlockingConnection(RequestTable):
 
     def _unreachable(self, code: int) -> TransportError:
         return unreachable(self.address, errno.errorcode.get(code, code), self._target)
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def request(self, command: Command, now: float, timeout_s: float, done: Answered) -> int:
+        """Queue a request; see `RequestTable`."""
+        with self._writing:
+            return super().request(command, now, timeout_s, done)
+
+    def notify(self, command: Command) -> None:
+        """Queue a one-way request."""
+        with self._writing:
+            super().notify(command)
+
+    def answer(self, response: Command) -> None:
+        """Queue an answer to a request of the server."""
+        with self._writing:
+            super().answer(response)
+
+    def offer(self, opaque: int, frame: bytes, now: float, timeout_s: float, done: Answered) -> int:
+        """Queue a frame that is written down already, from any thread.
+
+        Returns how many wait to be written; 0 when the connection takes none from other threads:
+        it is not open, it is closed, or requests have to be signed or encrypted.
+        """
+        if not self.connected or self._signs or self._tls is not None:
+            return 0
+        with self._writing:
+            if self._dead:
+                return 0
+            self._pending[opaque] = (now, now + timeout_s, done)
+            self._unsent.append(memoryview(frame))
+            return len(self._unsent)
 
     # ---- socket ------------------------------------------------------------------------------
 
@@ -92,7 +128,12 @@ class NonBlockingConnection(RequestTable):
             self._outgoing.append(memoryview(data))
 
     def flush(self) -> None:
-        """Write what fits."""
+        """Write what fits; from any thread, except with TLS."""
+        with self._writing:
+            if not self._dead:
+                self._flush()
+
+    def _flush(self) -> None:
         if self._tls is not None and self._tls.ready and self._unsent:
             for frame in self._unsent:
                 self._tls.write(frame)
@@ -166,6 +207,9 @@ class NonBlockingConnection(RequestTable):
 
     def fail(self, error: GimbalError) -> None:
         """Close, and tell every waiting request why there will be no answer."""
-        self.socket.close()
-        self._outgoing.clear()
+        with self._writing:
+            # Whoever writes has the number of the socket in hand, which may be another's soon.
+            self._dead = True
+            self.socket.close()
+            self._outgoing.clear()
         self.fail_all(error)

@@ -1,8 +1,10 @@
 """The requests in flight on one connection, without the connection.
 
-Numbers requests, keeps what is to be written, finds the request that an answer belongs to, and
-gives up those that are over their time. Whoever has the socket adds reading and writing, and says
-what time it is.
+Keeps what is to be written, finds the request that an answer belongs to, and gives up those that
+are over their time. Whoever has the socket adds reading and writing, and says what time it is.
+
+Requests are numbered throughout the process, so that one can be written down before it is known
+which connection it leaves by.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from gimbalmq.errors import CallTimeoutError, GimbalError, ProtocolError, TransportError
 from gimbalmq.transport.reach import PLAIN, Reach
@@ -17,7 +20,15 @@ from gimbalmq.transport.trouble import closed
 from gimbalmq.wire.command import FLAG_ONEWAY, Command, encode_command
 from gimbalmq.wire.connection import Connection
 
-__all__ = ["Answered", "RequestTable"]
+__all__ = ["Answered", "RequestTable", "next_opaque"]
+
+_numbers: Final = itertools.count(1)
+
+
+def next_opaque() -> int:
+    """A number for a request; 31 bits, as a signed word carries it."""
+    return next(_numbers) & 0x7FFFFFFF
+
 
 #: Receives the answer of a request, or the reason why there is none.
 Answered = Callable[[Command | GimbalError], None]
@@ -38,7 +49,6 @@ class RequestTable:
         #: When the peer last sent anything; tells a dead connection from a slow answer.
         self.heard_at = now
         self._protocol = Connection()
-        self._opaque = itertools.count(1)
         self._pending: dict[int, tuple[float, float, Answered]] = {}
         self._unsent: deque[memoryview] = deque()
 
@@ -47,7 +57,7 @@ class RequestTable:
 
         Returns its number, for `forget`.
         """
-        command.opaque = opaque = next(self._opaque) & 0x7FFFFFFF
+        command.opaque = opaque = next_opaque()
         if self._signs:
             command = self._reach.signed(command)
         self._unsent.append(memoryview(encode_command(command)))
@@ -56,7 +66,7 @@ class RequestTable:
 
     def notify(self, command: Command) -> None:
         """Queue a one-way request."""
-        command.opaque = next(self._opaque) & 0x7FFFFFFF
+        command.opaque = next_opaque()
         command.flag |= FLAG_ONEWAY
         self._unsent.append(memoryview(encode_command(self._reach.signed(command))))
 
@@ -97,7 +107,8 @@ class RequestTable:
                 connection is dead.
             ProtocolError: it speaks another protocol.
         """
-        late = [(opaque, one) for opaque, one in self._pending.items() if one[1] < now]
+        # Listed first: another thread may add to them.
+        late = [one for one in list(self._pending.items()) if one[1][1] < now]
         for opaque, (sent_at, deadline, done) in late:
             # One that ended may have made others end.
             if self._pending.pop(opaque, None) is None:

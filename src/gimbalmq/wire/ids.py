@@ -145,21 +145,29 @@ class UniqueIds:
     '7F000001003D4E1A2B0047B760000000'
     """
 
-    __slots__ = ("_counter", "_prefix")
+    __slots__ = ("_counter", "_head", "_prefix")
 
     def __init__(self, ip: str, pid: int, salt: int) -> None:
         address = pack_host(ip, 0)[:-4]
         tail = (pid & 0xFFFF).to_bytes(2, "big") + (salt & 0xFFFFFFFF).to_bytes(4, "big")
         self._prefix = (address + tail).hex().upper()
         self._counter = itertools.count()
+        #: The moment that was written down last, and how; replaced as one.
+        self._head: tuple[int, int, str] = (-1, 0, "")
 
     def next(self, now_ms: int, month_started_ms: int) -> str:
         """A new id for a message born at `now_ms`."""
-        elapsed = (now_ms - month_started_ms) & 0xFFFFFFFF
-        return f"{self._prefix}{elapsed:08X}{next(self._counter) & 0xFFFF:04X}"
+        known_ms, known_month_ms, head = self._head
+        if known_ms != now_ms or known_month_ms != month_started_ms:
+            head = self._head_at(now_ms, month_started_ms)
+            self._head = (now_ms, month_started_ms, head)
+        return f"{head}{next(self._counter) & 0xFFFF:04X}"
 
     def many(self, count: int, now_ms: int, month_started_ms: int) -> list[str]:
         """New ids for messages born at `now_ms`, up to 65,536 of them."""
         assert count <= _IDS_PER_MS, "more ids than fit into a millisecond"
-        head = f"{self._prefix}{(now_ms - month_started_ms) & 0xFFFFFFFF:08X}"
+        head = self._head_at(now_ms, month_started_ms)
         return [f"{head}{one & 0xFFFF:04X}" for one in itertools.islice(self._counter, count)]
+
+    def _head_at(self, now_ms: int, month_started_ms: int) -> str:
+        return f"{self._prefix}{(now_ms - month_started_ms) & 0xFFFFFFFF:08X}"
