@@ -42,6 +42,7 @@ class PushTuning(AccessOptions, total=False):
     poll_name_server_interval_s: float
     heartbeat_broker_interval_s: float
     pull_batch_size: int
+    pulls_ahead: int
     pull_threshold_for_queue: int
     pull_threshold_size_for_queue: int
     consume_concurrently_max_span: int

@@ -78,6 +78,8 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
         pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
         consume_concurrently_max_span, max_reconsume_times: As in Java (-1: 16 attempts; in ordered
             groups, for ever).
+        pulls_ahead: How many pulls, over all queues, may be under way for messages that were not
+            asked for yet, while there is much to read (0: one pull per queue, as in Java).
         suspend_current_queue_time_s: Pause of an ordered queue after a failure.
         lock_renew_s, lock_trust_s: How often queue locks are renewed, and for how long one counts.
         take_over_grace_s, take_over_foreign_grace_s: How long a member must be gone before its

@@ -73,6 +73,7 @@ def pull_options(tuning: PushTuning, namespace: str | None) -> PullSettings:
     attempts = tuning.get("max_reconsume_times", -1)
     return PullSettings(
         pull_batch_size=between("pull_batch_size", tuning.get("pull_batch_size", 32), 1, 1024),
+        pulls_ahead=between("pulls_ahead", tuning.get("pulls_ahead", 32), 0, 1024),
         max_reconsume_times=16 if attempts < 0 else attempts,
         namespace=namespace,
     )

@@ -1,7 +1,7 @@
 """Pulls of one member: to whom, with what, and what an answer means.
 
 A broker may advise to read a queue from a slave; that is kept until the next answer, and forgotten
-when it does not work.
+when it does not work. What will be asked for next may go out early: see `read_ahead`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import MASTER_ID
 from gimbalmq.runtime.instance import ClientInstance
+from gimbalmq.runtime.read_ahead import Budget, EarlyPull, ReadAhead
 from gimbalmq.wire.codes import PullFlag
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import parse_pull_response, pull_request
@@ -29,7 +30,9 @@ __all__ = ["PullCalls", "PullSettings"]
 
 _STATUS: Final = {status.value: status for status in PullStatus}
 _SUSPEND: Final = int(PullFlag.SUSPEND)
-_SUSPEND_AND_COMMIT: Final = int(PullFlag.SUSPEND | PullFlag.COMMIT_OFFSET)
+_COMMIT_OFFSET: Final = int(PullFlag.COMMIT_OFFSET)
+_FOUND: Final = PullStatus.FOUND.value
+_MOVED: Final = PullStatus.OFFSET_ILLEGAL.value
 
 
 class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,8 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: Push or pull, as brokers and tools see it.
     consume_type: str = "CONSUME_PASSIVELY"
     pull_batch_size: int = 32
+    #: How many pulls of a member may go out before they are asked for.
+    pulls_ahead: int = 32
     broker_suspend_max_time_s: float = 15.0
     consumer_timeout_when_suspend_s: float = 30.0
     max_reconsume_times: int = 16
@@ -63,27 +68,105 @@ class PullCalls:
         self._dispatch = dispatch
         #: Broker id other than the master's that a broker advised to read a queue from.
         self._advised: dict[MessageQueue, int] = {}
+        self._ahead: dict[MessageQueue, ReadAhead] = {}
+        self._budget = Budget(settings.pulls_ahead)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is no longer this member's."""
         self._advised.pop(queue, None)
+        ahead = self._ahead.pop(queue, None)
+        if ahead is not None:
+            ahead.drop()
+            self._budget.share(max(len(self._ahead), 1))
 
     def pull(self, effect: Pull) -> None:
         """Ask for messages; answered by `PullAnswered` or `PullFailed`."""
-        queue, commit_offset = effect.queue, effect.commit_offset
-        place = self._instance.pull_place(queue, self._advised.get(queue, MASTER_ID))
-        if place is None:
-            self._dispatch(PullFailed(queue, effect.epoch, None, f"{queue.broker} has no address"))
+        queue = effect.queue
+        ahead = self._ahead_of(effect)
+        if ahead.moved is not None:
+            moved, ahead.moved = ahead.moved, None
+            ahead.drop()
+            self._pulled(effect, ahead, moved)
             return
+        early = ahead.take(effect)
+        place = self._instance.pull_place(queue, self._advised.get(queue, MASTER_ID))
+        if early is None:
+            if place is None:
+                reason = f"{queue.broker} has no address"
+                self._dispatch(PullFailed(queue, effect.epoch, None, reason))
+                return
+            self._ask(effect, ahead, place)
+        commit_offset = effect.commit_offset if early is not None else 0
+        while place is not None and (further := ahead.further(effect)) is not None:
+            self._ask_early(effect, ahead, place, further, commit_offset)
+            commit_offset = 0
+        if early is not None and early.answer is not None:
+            self._hand_over(effect, ahead, early.answer)
+
+    def _ahead_of(self, effect: Pull) -> ReadAhead:
+        ahead, subscription = self._ahead.get(effect.queue), self._subscriptions[effect.queue.topic]
+        if ahead is None or ahead.epoch != effect.epoch or ahead.subscription is not subscription:
+            if ahead is not None:
+                ahead.drop()
+            ahead = self._ahead[effect.queue] = ReadAhead(effect.epoch, subscription, self._budget)
+            self._budget.share(len(self._ahead))
+        return ahead
+
+    def _ask(self, effect: Pull, ahead: ReadAhead, place: tuple[str, bool]) -> None:
+        """Send a pull that waits at the broker while there is nothing."""
+        self._send(
+            effect.queue,
+            effect.offset,
+            effect.commit_offset,
+            place,
+            functools.partial(self._pulled, effect, ahead),
+            suspend=True,
+        )
+
+    def _ask_early(
+        self,
+        effect: Pull,
+        ahead: ReadAhead,
+        place: tuple[str, bool],
+        early: EarlyPull,
+        commit_offset: int,
+    ) -> None:
+        def came(answer: Command | GimbalError) -> None:
+            if isinstance(answer, Command) and answer.code == _MOVED:
+                ahead.moved = answer
+            wanted = ahead.came(early, answer)
+            if wanted is not None:
+                self._hand_over(wanted, ahead, answer)
+
+        self._send(effect.queue, early.offset, commit_offset, place, came, suspend=False)
+
+    def _hand_over(self, effect: Pull, ahead: ReadAhead, answer: Command | GimbalError) -> None:
+        """What was asked for early is wanted now."""
+        if isinstance(answer, Command) and answer.code == _FOUND:
+            self._pulled(effect, ahead, answer)
+        else:
+            # Whatever is wrong, a pull of now shows whether it still is.
+            self.pull(effect)
+
+    def _send(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        commit_offset: int,
+        place: tuple[str, bool],
+        done: Callable[[Command | GimbalError], None],
+        *,
+        suspend: bool,
+    ) -> None:
         address, is_master = place
         if not is_master:
             commit_offset = 0  # offsets are the master's business
-        subscription = self._subscriptions[queue.topic]
+        flags = _SUSPEND if suspend else 0
         request = pull_request(
             group=self._group,
             queue=queue,
-            offset=effect.offset,
-            sys_flag=_SUSPEND_AND_COMMIT if commit_offset > 0 else _SUSPEND,
+            offset=offset,
+            sys_flag=flags | _COMMIT_OFFSET if commit_offset > 0 else flags,
             max_messages=self._settings.pull_batch_size,
             commit_offset=commit_offset,
             suspend_timeout_ms=int(self._settings.broker_suspend_max_time_s * 1000),
@@ -91,24 +174,18 @@ class PullCalls:
                 address, self._group, queue.topic
             ),
         )
-        self._instance.driver.call(
-            address,
-            request,
-            self._settings.consumer_timeout_when_suspend_s,
-            functools.partial(self._pulled, queue, effect.epoch, subscription),
-        )
+        timeout_s = self._settings.consumer_timeout_when_suspend_s
+        self._instance.driver.call(address, request, timeout_s, done)
 
-    def _pulled(
-        self,
-        queue: MessageQueue,
-        epoch: int,
-        subscription: SubscriptionData,
-        answer: Command | GimbalError,
-    ) -> None:
+    def _pulled(self, effect: Pull, ahead: ReadAhead, answer: Command | GimbalError) -> None:
+        queue, epoch = effect.queue, effect.epoch
+        event: PullAnswered | PullFailed
         try:
-            event = self._pull_event(queue, epoch, subscription, answer)
+            event = self._pull_event(queue, epoch, ahead.subscription, answer)
         except ProtocolError as error:
             event = PullFailed(queue, epoch, None, f"answer to a pull is unreadable: {error}")
+        if isinstance(event, PullAnswered) and event.maximum is not None:
+            ahead.learn(effect.offset, event.next_offset, event.maximum)
         self._dispatch(event)
 
     def _pull_event(

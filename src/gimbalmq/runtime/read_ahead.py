@@ -1,0 +1,135 @@
+"""Pulls that go out before they are asked for, while a queue has much to read.
+
+A broker gives at most 32 messages per pull, so a member that asks for the next ones only when it
+has the last is limited by the way there and back, and so is the broker, which does more in less
+time when requests come many at once. While the answers for a queue advance by the same step, the
+offsets of the next ones are known; asking for them early is a guess about the offset only: what
+is wanted next is decided by the machine, and an answer that does not fit is dropped.
+
+Decides what to ask for early and which answer fits. Sends nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gimbalmq.core.consumer.effects import Pull
+from gimbalmq.errors import GimbalError
+from gimbalmq.wire.command import Command
+from gimbalmq.wire.subscription import SubscriptionData
+
+__all__ = ["Budget", "EarlyPull", "ReadAhead"]
+
+
+class Budget:
+    """How many early pulls of a member may be on their way or wait to be asked for, in all.
+
+    Its queues have equal parts of it, so that none waits for the others.
+    """
+
+    __slots__ = ("_most", "left", "part")
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.left = self.part = most
+
+    def share(self, queues: int) -> None:
+        """Divide it anew among so many queues."""
+        self.part = self._most // queues if queues <= self._most else min(self._most, 1)
+
+
+class EarlyPull:
+    """One pull that went out early."""
+
+    __slots__ = ("answer", "offset", "wanted")
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        #: What the broker said; None while it is on its way.
+        self.answer: Command | GimbalError | None = None
+        #: The pull that waits for it.
+        self.wanted: Pull | None = None
+
+
+class ReadAhead:
+    """The early pulls of one acquisition of a queue, for one subscription."""
+
+    __slots__ = (
+        "_budget",
+        "_maximum",
+        "_pulls",
+        "_steady",
+        "_step",
+        "epoch",
+        "moved",
+        "subscription",
+    )
+
+    def __init__(self, epoch: int, subscription: SubscriptionData, budget: Budget) -> None:
+        self.epoch = epoch
+        self.subscription = subscription
+        self._budget = budget
+        #: By offset, each a step behind the one before.
+        self._pulls: deque[EarlyPull] = deque()
+        self._step = 0
+        self._steady = False
+        self._maximum = 0
+        #: An answer that sends the group elsewhere. A broker on which an operator has set offsets
+        #: says so once, to whichever pull comes next.
+        self.moved: Command | None = None
+
+    def learn(self, asked: int, next_offset: int, maximum: int) -> None:
+        """A pull at `asked` brought messages, and goes on at `next_offset`."""
+        step = next_offset - asked
+        self._steady = step == self._step > 0
+        self._step = step
+        self._maximum = max(self._maximum, maximum)
+
+    def take(self, pull: Pull) -> EarlyPull | None:
+        """The early pull that is the one now wanted; without one, all others are useless.
+
+        It stays in its place while it has no answer.
+        """
+        if not self._pulls or self._pulls[0].offset != pull.offset:
+            self.drop()
+            return None
+        early = self._pulls[0]
+        if early.answer is None:
+            early.wanted = pull
+        else:
+            self._done()
+        return early
+
+    def came(self, early: EarlyPull, answer: Command | GimbalError) -> Pull | None:
+        """An early pull has its answer; returns the pull that waits for it, if one does."""
+        early.answer = answer
+        if early.wanted is not None:
+            assert self._pulls[0] is early
+            self._done()
+        return early.wanted
+
+    def _done(self) -> None:
+        self._pulls.popleft()
+        self._budget.left += 1
+
+    def drop(self) -> None:
+        """Forget what was asked for early: whatever comes of it fits nothing any more."""
+        for early in self._pulls:
+            early.wanted = None
+        self._budget.left += len(self._pulls)
+        self._pulls.clear()
+
+    def further(self, pull: Pull) -> EarlyPull | None:
+        """One more pull to send early, behind `pull` and those before; None for no more."""
+        budget = self._budget
+        if not self._steady or budget.left <= 0 or len(self._pulls) >= budget.part:
+            return None
+        last = self._pulls[-1].offset if self._pulls else pull.offset
+        offset = last + self._step
+        # Only what is sure to be full: an early pull must never wait for messages.
+        if offset + self._step > self._maximum:
+            return None
+        early = EarlyPull(offset)
+        self._pulls.append(early)
+        budget.left -= 1
+        return early

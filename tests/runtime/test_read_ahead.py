@@ -1,0 +1,276 @@
+"""Pulls that go out early: what is asked for when, and which answers are used."""
+
+import pytest
+
+from gimbalmq.core.consumer.effects import Pull
+from gimbalmq.core.consumer.events import PullAnswered, PullFailed
+from gimbalmq.errors import TransportError
+from gimbalmq.flows.route import NameServers
+from gimbalmq.model.message import PullStatus
+from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
+from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
+from gimbalmq.wire.command import response_to
+from gimbalmq.wire.record import encode_record
+from gimbalmq.wire.subscription import parse_tags
+from runtime.fake_driver import SILENCE, FakeDriver
+
+QUEUE = MessageQueue("orders", "a", 0)
+OTHER = MessageQueue("orders", "a", 1)
+SUSPEND, COMMIT = 2, 1
+
+
+class Stage:
+    """A member whose pulls are answered when the test says so, and who asks on by itself."""
+
+    def __init__(self, *, ahead=4, stored=1000, step=32):
+        self.driver = FakeDriver(lambda _address, _command: SILENCE)
+        self.driver.call = self._call
+        self.stored = stored
+        self.step = step
+        #: Requests without an answer: offset, flags, committed offset and who waits.
+        self.open = []
+        self.events = []
+        instance = ClientInstance("me", NameServers(["n:1"]), InstanceSettings())
+        instance._driver = self.driver
+        instance.routes.learn(
+            TopicRoute("orders", (BrokerSet("a", "c", {0: "a:1"}),), (QueueData("a", 2, 2, 6),))
+        )
+        self.subscriptions = {"orders": parse_tags("orders", "*", 1)}
+        settings = PullSettings(pulls_ahead=ahead)
+        self.calls = PullCalls(
+            instance, "billing", self.subscriptions, settings, self.events.append
+        )
+
+    def _call(self, _address, command, _timeout_s, done):
+        self.open.append((command, done))
+
+    def ask(self, offset, queue=QUEUE, epoch=1, commit=0):
+        self.calls.pull(Pull(queue, epoch, offset, commit))
+
+    @property
+    def asked(self):
+        """The offsets that are on their way to the broker, in the order in which they left."""
+        return [int(command.fields["queueOffset"]) for command, _done in self.open]
+
+    def answer(self, offset, answer=None):
+        """The broker has answered the pull at an offset, with messages unless something is given."""
+        at = self.asked.index(offset)
+        command, done = self.open.pop(at)
+        done(self.found(command, offset) if answer is None else answer)
+
+    def found(self, command, offset):
+        until = min(offset + self.step, self.stored)
+        records = [
+            encode_record(topic="orders", body=b"x", queue_offset=number)
+            for number in range(offset, until)
+        ]
+        fields = {
+            "nextBeginOffset": str(until),
+            "minOffset": "0",
+            "maxOffset": str(self.stored),
+            "suggestWhichBrokerId": "0",
+        }
+        return response_to(command, 0, fields=fields, body=b"".join(records))
+
+    def warm(self, queue=QUEUE):
+        """Two answers that advance by the same step, and the next pull."""
+        for offset in (0, self.step):
+            self.ask(offset, queue)
+            self.answer(offset)
+        self.ask(2 * self.step, queue)
+
+
+def delivered(stage):
+    return [event.offsets[0] for event in stage.events]
+
+
+def test_once_answers_advance_evenly_the_next_are_asked_for_early():
+    stage = Stage(ahead=4)
+    stage.ask(0)
+    assert stage.asked == [0]
+    stage.answer(0)
+    stage.ask(32)
+    assert stage.asked == [32], "one answer does not show a step"
+    stage.answer(32)
+    stage.ask(64)
+    assert stage.asked == [64, 96, 128, 160, 192]
+
+
+def test_an_early_answer_is_handed_over_when_it_is_wanted_and_not_before():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(96)
+    assert delivered(stage) == [0, 32]
+    stage.answer(64)
+    assert delivered(stage) == [0, 32, 64]
+    stage.ask(96)
+    assert delivered(stage) == [0, 32, 64, 96]
+    assert stage.asked == [128, 160], "its place is taken by the next"
+
+
+def test_a_wanted_pull_that_is_on_its_way_is_not_sent_again():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(64)
+    stage.ask(96)
+    assert stage.asked == [96, 128]
+    assert delivered(stage) == [0, 32, 64]
+    stage.answer(96)
+    assert delivered(stage) == [0, 32, 64, 96]
+
+
+def test_nothing_is_asked_for_early_that_may_not_be_there():
+    stage = Stage(ahead=8, stored=150)
+    stage.warm()
+    assert stage.asked == [64, 96], "at 128 there are fewer than a whole step"
+    waits, early = stage.open
+    assert int(waits[0].fields["sysFlag"]) & SUSPEND
+    assert not int(early[0].fields["sysFlag"]) & SUSPEND
+
+
+def test_an_offset_that_was_not_foreseen_makes_early_answers_useless():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(96)
+    stage.ask(500)
+    assert delivered(stage) == [0, 32]
+    assert 500 in stage.asked
+    stage.answer(128)  # on its way when it became useless
+    assert delivered(stage) == [0, 32]
+
+
+def test_uneven_answers_end_it():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.step = 7  # long messages, or a filter
+    stage.answer(64)
+    stage.ask(71)
+    assert stage.asked[-1] == 71, "nothing behind it"
+    assert stage.calls._budget.left == 2
+
+
+@pytest.mark.parametrize("bad", ["no messages", "gone"])
+def test_an_early_pull_that_failed_is_asked_anew(bad):
+    stage = Stage(ahead=1)
+    stage.warm()
+    stage.answer(64)
+    answer = TransportError("gone") if bad == "gone" else response_to(stage.open[0][0], 19)
+    stage.answer(96, answer)
+    assert delivered(stage) == [0, 32, 64]
+    stage.ask(96)
+    assert 96 in stage.asked
+    assert not any(isinstance(event, PullFailed) for event in stage.events)
+    stage.answer(96)
+    assert delivered(stage) == [0, 32, 64, 96]
+
+
+def test_an_early_pull_that_fails_while_it_is_wanted_is_asked_anew():
+    stage = Stage(ahead=1)
+    stage.warm()
+    stage.answer(64)
+    stage.ask(96)
+    stage.answer(96, TransportError("gone"))
+    assert stage.asked.count(96) == 1
+    stage.answer(96)
+    assert delivered(stage) == [0, 32, 64, 96]
+
+
+MOVED = {"nextBeginOffset": "5", "minOffset": "0", "maxOffset": "0", "suggestWhichBrokerId": "0"}
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_an_early_pull_that_is_told_of_new_offsets_passes_that_on(dropped):
+    """A 5.x broker tells one pull only that an operator has moved the group's offset."""
+    stage = Stage(ahead=2)
+    stage.warm()
+    if dropped:
+        stage.ask(500)
+    stage.answer(96, response_to(stage.open[0][0], 21, fields=MOVED))
+    assert delivered(stage) == [0, 32]
+    stage.ask(64)
+    assert stage.events[-1] == PullAnswered(QUEUE, 1, PullStatus.OFFSET_ILLEGAL, 5, maximum=0)
+    stage.ask(5)
+    assert stage.asked[-1] == 5
+
+
+def test_a_wanted_early_pull_that_is_told_of_new_offsets_passes_that_on_at_once():
+    stage = Stage(ahead=1)
+    stage.warm()
+    stage.answer(64)
+    stage.ask(96)
+    stage.answer(96, response_to(stage.open[0][0], 21, fields=MOVED))
+    assert stage.events[-1] == PullAnswered(QUEUE, 1, PullStatus.OFFSET_ILLEGAL, 5, maximum=0)
+
+
+def test_what_is_read_ahead_ends_with_the_queue():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(96)
+    stage.calls.forget(QUEUE)
+    stage.answer(128)
+    assert stage.calls._budget.left == 2
+    stage.ask(96, epoch=2)
+    assert delivered(stage) == [0, 32], "not what an earlier acquisition had read"
+
+
+def test_what_is_read_ahead_ends_with_the_subscription():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(64)
+    stage.answer(96)
+    stage.subscriptions["orders"] = parse_tags("orders", "paid", 2)
+    stage.ask(96)
+    assert delivered(stage) == [0, 32, 64]
+    assert stage.asked[-1] == 96
+
+
+def test_queues_share_what_a_member_may_ask_for_early():
+    stage = Stage(ahead=4)
+    stage.warm(QUEUE)
+    assert stage.asked == [64, 96, 128, 160, 192]
+    stage.warm(OTHER)
+    assert stage.asked.count(96) == 1, "all is taken"
+    for offset in (64, 96, 128):
+        stage.answer(offset)
+        stage.ask(offset + 32)
+    early = [command for command, _done in stage.open if not int(command.fields["sysFlag"])]
+    assert {int(command.fields["queueId"]) for command in early} == {0}
+    stage.open.reverse()  # the other queue's
+    stage.answer(64)
+    stage.ask(96, OTHER)
+    early = [
+        int(command.fields["queueId"])
+        for command, _ in stage.open
+        if command.fields["sysFlag"] == "0"
+    ]
+    assert early.count(1) == 2
+
+
+def test_an_offset_to_commit_rides_along_with_what_is_sent():
+    stage = Stage(ahead=1)
+    stage.warm()
+    stage.answer(64)
+    stage.answer(96)
+    stage.ask(96, commit=50)
+    (command, _done) = stage.open[-1]
+    assert (command.fields["queueOffset"], command.fields["commitOffset"]) == ("128", "50")
+    assert int(command.fields["sysFlag"]) == COMMIT
+
+
+def test_it_can_be_turned_off():
+    stage = Stage(ahead=0)
+    stage.warm()
+    assert stage.asked == [64]
+
+
+def test_an_answer_without_messages_shows_no_step():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(64, response_to(stage.open[0][0], 19, fields={
+        "nextBeginOffset": "64", "minOffset": "0", "maxOffset": "1000", "suggestWhichBrokerId": "0",
+    }))  # fmt: skip
+    assert stage.events[-1] == PullAnswered(QUEUE, 1, PullStatus.NO_NEW_MESSAGE, 64, maximum=1000)
+    stage.ask(64)
+    assert stage.asked[-1] == 64
