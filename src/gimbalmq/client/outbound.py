@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -80,6 +80,20 @@ class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigurationError(f"{name} is {number}: give a number above 0")
 
 
+class _Process:
+    """This process: asking the system for its number would cost as much as a message's id."""
+
+    def __init__(self) -> None:
+        self.look()
+        os.register_at_fork(after_in_child=self.look)
+
+    def look(self) -> None:
+        self.pid = os.getpid()
+
+
+_process: Final = _Process()
+
+
 class SendWish(msgspec.Struct, frozen=True):
     """What somebody wants sent: a message, and all that was said about it."""
 
@@ -114,7 +128,7 @@ class Outbound:
                 shared, settings.group, settings.trace_topic, settings.limits, send_trace
             )
         self._single = msgspec.structs.replace(settings.sync_policy, attempts_max=1)
-        self._pid = os.getpid()
+        self._pid = _process.pid
         self._ids = UniqueIds(local_ip(), self._pid, secrets.randbits(32))
         self._month_started_ms = self._month_until_ms = 0
 
@@ -254,7 +268,7 @@ class Outbound:
             StateError: this is a forked child, which would repeat its parent's ids and use its
                 parent's connections.
         """
-        if os.getpid() != self._pid:
+        if _process.pid != self._pid:
             raise StateError(
                 f"the producer of group '{self._settings.group}' was started in process "
                 f"{self._pid}: make one in each process"

@@ -18,9 +18,11 @@ from collections.abc import Callable
 from gimbalmq.client.futures import SendFuture
 from gimbalmq.client.producer_stats import SendMeter
 from gimbalmq.client.shared import SharedInstance
+from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError, SendError, StateError
+from gimbalmq.flows.outgoing import Outgoing
 from gimbalmq.flows.send import Attempt, Sending, stored_result
-from gimbalmq.model.message import SendResult, SendStatus
+from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.command import Command
 
@@ -73,52 +75,42 @@ class _Flight:
         self.future.set_exception(error)
 
 
+#: What a frame was made of: the message and its wire form, where it goes, when it was born, its
+#: time limit, and when it left.
+FrameParts = tuple[Message, Outgoing, PublishInfo, MessageQueue, int, float, float]
+
+
 class FrameFlight:
     """One message in flight as a frame, as a rule stored by that: its sending is made when not."""
 
-    __slots__ = (
-        "_make_sending",
-        "_message_id",
-        "_pipeline",
-        "_queue",
-        "_size",
-        "_started_s",
-        "future",
-    )
+    __slots__ = ("_parts", "_pipeline", "_remake", "future")
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        make_sending: Callable[[], Sending],
-        queue: MessageQueue,
-        message_id: str,
-        started_s: float,
-        size: int,
+        self, pipeline: Pipeline, remake: Callable[..., Sending], parts: FrameParts
     ) -> None:
         self._pipeline = pipeline
-        #: Makes the sending of which this was the first attempt.
-        self._make_sending = make_sending
-        self._queue = queue
-        self._message_id = message_id
-        self._started_s = started_s
-        self._size = size
+        #: Makes, of the parts, the sending of which this was the first attempt.
+        self._remake = remake
+        self._parts = parts
         self.future = SendFuture()
 
     def __call__(self, outcome: Command | GimbalError) -> None:
         """Take the answer, or the reason why there is none."""
         pipeline = self._pipeline
+        _message, outgoing, _info, queue, _born_ms, _timeout_s, started_s = self._parts
+        size = len(outgoing.body)
         if isinstance(outcome, Command) and outcome.code == 0:
             try:
-                result = stored_result(self._queue, outcome, SendStatus.SEND_OK, self._message_id)
+                result = stored_result(queue, outcome, SendStatus.SEND_OK, outgoing.message_id)
             except GimbalError as error:
-                pipeline.settled(self._size)
+                pipeline.settled(size)
                 self.future.set_exception(error)
                 return
-            pipeline.meter.stored(self._queue.broker, time.monotonic() - self._started_s)
-            pipeline.settled(self._size)
+            pipeline.meter.stored(queue.broker, time.monotonic() - started_s)
+            pipeline.settled(size)
             self.future.set_result(result)
             return
-        _Flight(pipeline, self._make_sending(), None, self._size, 1, self.future)(outcome)
+        _Flight(pipeline, self._remake(*self._parts), None, size, 1, self.future)(outcome)
 
 
 class Pipeline:

@@ -6,7 +6,6 @@ What is sent is decided by `Outbound`; `Producer` is the public face.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
 
@@ -141,10 +140,8 @@ class Sender(Outbound):
         self.pipeline.reserve(size, timeout_s)
         address = info.masters.get(target.broker, "")
         started_s = time.monotonic()
-        remake = functools.partial(
-            self._remake, message, outgoing, info, target, now_ms, timeout_s, started_s
-        )
-        flight = FrameFlight(self.pipeline, remake, target, message_id, started_s, size)
+        parts = (message, outgoing, info, target, now_ms, timeout_s, started_s)
+        flight = FrameFlight(self.pipeline, self._remake, parts)
         if address and self.pipeline.offer(flight, address, opaque, frame, timeout_s):
             return flight.future
         policy = self._settings.async_policy
