@@ -10,10 +10,10 @@ import threading
 import pytest
 
 from gimbalmq.broker import Account, EmbeddedCluster
+from gimbalmq.broker.ports import PortClaims
 from gimbalmq.broker.store import FlushPolicy, StoreError, StoreOptions
 from gimbalmq.errors import BrokerError, ConfigurationError, EngineError, StateError, TransportError
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.testing.ports import free_port
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire import bodies
 from gimbalmq.wire.codes import RequestCode
@@ -27,7 +27,7 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 def call(address, command):
     with BlockingConnection(address) as connection:
-        return connection.call(command, 5.0)
+        return connection.call(command, 20.0)
 
 
 def send(cluster, body):
@@ -148,14 +148,13 @@ def test_a_process_can_be_frozen_and_a_thread_cannot():
 
 
 def test_a_given_port_is_used_and_a_taken_one_is_named():
-    port = free_port(avoid=set())
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        with pytest.raises(EngineError, match=str(port)):
+    # Claimed to the end, so that it is nobody else's.
+    with PortClaims() as claims:
+        port = claims.choose()
+        with socket.create_server(("127.0.0.1", port)), pytest.raises(EngineError, match=str(port)):
             EmbeddedCluster(nameserver_port=port).start()
-    with EmbeddedCluster(nameserver_port=port) as cluster:
-        assert cluster.nameserver == f"127.0.0.1:{port}"
+        with EmbeddedCluster(nameserver_port=port) as cluster:
+            assert cluster.nameserver == f"127.0.0.1:{port}"
 
 
 def test_with_accounts_only_who_has_keys_gets_in():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gimbalmq.broker.ports import PortClaims
 from gimbalmq.broker.probe import ask, lists_brokers, write_queues
 from gimbalmq.errors import BrokerError, ConfigurationError, EngineError, StateError, TransportError
 from gimbalmq.model.message import Message
@@ -73,6 +75,8 @@ def test_a_killed_broker_comes_back_on_its_address_with_its_messages(breakable_a
             cluster.check()
         with pytest.raises(TransportError):
             ask(broker.address, RequestCode.GET_BROKER_CONFIG)
+        with PortClaims() as others, pytest.raises(EngineError, match="is taken"):
+            others.take(port_of(broker.address), what="another server", option="port")
     finally:
         cluster.restart(broker.name)
     assert broker.pid != old_pid
@@ -99,6 +103,33 @@ def test_a_restarted_name_server_knows_the_brokers_again(breakable_apache):
     breakable_apache.restart("nameserver")
     addresses = [broker.address for broker in breakable_apache.brokers]
     assert lists_brokers(breakable_apache.nameserver, addresses)
+
+
+def port_of(address):
+    return int(address.rpartition(":")[2])
+
+
+def test_its_ports_are_claimed_and_those_of_one_that_did_not_start_are_not(apache, tmp_path):
+    own = {port_of(apache.nameserver)}
+    for broker in apache.brokers:
+        own |= {port_of(broker.address) + offset for offset in (-2, 0, 1)}
+    assert own <= claimed()
+    (tmp_path / "nameserver").write_text("where a folder is to be")
+    before = claimed()
+    with pytest.raises(OSError, match="nameserver"):
+        ApacheRocketMQ(apache.version, data=tmp_path).start()
+    assert claimed() == before
+
+
+def claimed():
+    """The ports for which this process holds a claim, as the kernel lists its open files."""
+    found = set()
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since they were listed
+            file = path.readlink()
+            if file.parent.name.startswith("gimbalmq-ports-"):
+                found.add(int(file.name))
+    return found
 
 
 def test_an_unknown_process_is_named_together_with_the_known_ones(apache):
@@ -160,11 +191,12 @@ def test_a_server_ends_when_the_process_that_started_it_is_killed(
     program = f"""
 import time
 from pathlib import Path
+from gimbalmq.broker.ports import PortClaims
 from gimbalmq.testing.classes import class_path
-from gimbalmq.testing.ports import free_port
 from gimbalmq.testing.servers import ServerFactory
 factory = ServerFactory({rocketmq_version!r}, Path({str(tmp_path)!r}), class_path({rocketmq_version!r}))
-server = factory.nameserver(free_port(avoid=set()), {{}})
+claims = PortClaims()
+server = factory.nameserver(claims.choose(), {{}})
 server.start()
 server.wait_for_line("boot success", timeout_s=60)
 if {paused}:

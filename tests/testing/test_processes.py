@@ -137,6 +137,38 @@ def test_the_end_of_a_log_leaves_out_the_noise():
     assert last_lines("") == "    (nothing was written)"
 
 
+#: What a broker of RocketMQ 5.5.0 writes whose port is taken.
+PORT_TAKEN = Path(__file__).with_name("port_taken.log")
+
+
+def test_the_end_of_a_log_begins_with_the_reasons_that_stand_further_up():
+    assert last_lines(PORT_TAKEN.read_text("utf-8")).splitlines()[:4] == [
+        "    java.lang.IllegalStateException: Failed to bind to 127.0.0.1:29998",
+        "    Caused by: java.net.BindException: Address already in use",
+        "    ...",
+        "    \tSuppressed: java.lang.RuntimeException: Rethrowing promise failure cause",
+    ]
+
+
+def test_a_reason_is_shown_once_and_of_many_the_last():
+    frames = [f"\tat Some.frame({number})" for number in range(15)]
+    text = "\n".join([*(f"a.b.Error: {n // 2}" for n in range(20)), "Error: 3 of 4", *frames])
+    shown = last_lines(text).splitlines()
+    assert shown[:6] == [*(f"    a.b.Error: {n}" for n in range(5, 10)), "    ..."]
+    assert shown[6:] == [f"    {line}" for line in frames]
+    assert last_lines("java.lang.Error\n" + "\n".join(frames)).startswith("    java.lang.Error\n")
+    named = 'Exception in thread "main" a.b.C$D: no\n'
+    assert last_lines(named + "\n".join(frames)).startswith(f"    {named}    ...")
+
+
+def test_a_server_that_does_not_start_says_why_before_the_end_of_its_log(process):
+    server = process(f"print(open({str(PORT_TAKEN)!r}).read()); raise SystemExit(255)")
+    server.start()
+    expected = r"(?s)exit code 255\).*BindException: Address already in use\n    \.\.\.\n"
+    with pytest.raises(EngineError, match=expected):
+        server.wait_for_line("boot success", timeout_s=30)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_during_the_start_waits_until_the_process_is_known(process, monkeypatch, number):
     class Stopped(BaseException):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from gimbalmq.broker.plans import (
     broker_names,
     nameserver_ports,
 )
-from gimbalmq.broker.ports import listen
+from gimbalmq.broker.ports import PortClaims, listen
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.broker.store import FlushPolicy, StoreOptions
 from gimbalmq.broker.tls import ServerTls
@@ -131,6 +132,8 @@ class EmbeddedCluster:
         self._tls = tls
         self._processes = processes
         self._start_timeout_s = start_timeout_s
+        #: Ours also while a server is killed and to be restarted.
+        self._claims = PortClaims()
         self._folder: Path | None = None
         self._host: Host | None = None
         self._plans: dict[str, Plan] = {}
@@ -191,6 +194,7 @@ class EmbeddedCluster:
         for plan in self._plans.values():
             # What never started still holds its port.
             plan.release_listener()
+        self._claims.close()
         if self._data is None and self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._plans, self._brokers, self._folder = {}, (), None
@@ -276,7 +280,7 @@ class EmbeddedCluster:
 
     def _lay_out(self, folder: Path) -> None:
         for name, wanted in self._nameservers.items():
-            listener = listen(self._host_address, wanted, what=f"name server '{name}'")
+            listener = self._listen(wanted, f"name server '{name}'")
             plan: Plan = NameServerPlan(
                 name=name,
                 host=self._host_address,
@@ -294,7 +298,7 @@ class EmbeddedCluster:
         )
         brokers = []
         for name in self._names:
-            listener = listen(self._host_address, self._ports[name], what=f"broker '{name}'")
+            listener = self._listen(self._ports[name], f"broker '{name}'")
             port = listener.getsockname()[1]
             plan = BrokerPlan(
                 name=name,
@@ -320,6 +324,9 @@ class EmbeddedCluster:
                 )
             )
         self._brokers = tuple(brokers)
+
+    def _listen(self, port: int, what: str) -> socket.socket:
+        return listen(self._host_address, port, what=what, claims=self._claims)
 
     def _pid(self, name: str) -> int:
         return self._running_host().pid(name)

@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 from gimbalmq.broker import probe
 from gimbalmq.broker.access import Account
 from gimbalmq.broker.plans import NAMESERVER, broker_names
+from gimbalmq.broker.ports import PortClaims
 from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError, EngineError, StateError
 from gimbalmq.testing.classes import class_path
@@ -33,7 +34,6 @@ from gimbalmq.testing.guarded import (
 from gimbalmq.testing.jars import VERSIONS, rocketmq_bundle
 from gimbalmq.testing.mqadmin import mqadmin
 from gimbalmq.testing.peers import JavaPeer
-from gimbalmq.testing.ports import free_port, require_free
 from gimbalmq.testing.processes import JavaProcess
 from gimbalmq.testing.servers import ServerFactory
 
@@ -150,8 +150,6 @@ class ApacheRocketMQ:
         if self._folder is not None:
             raise StateError("this cluster is already running: stop it first, or make another one")
         classes = class_path(self.version)
-        if self._nameserver_port:
-            require_free(self._nameserver_port, what="the name server", option="nameserver_port")
         try:
             self._folder = self._claim_folder()
             self._lay_out(self._folder, classes)
@@ -176,7 +174,7 @@ class ApacheRocketMQ:
             for process in group:
                 process.wait_stopped(timeout_s=max(0.0, deadline - time.monotonic()))
         self._processes, self._brokers, self._folder = {}, (), None
-        # Releases the data folder, or removes the temporary one.
+        # Releases the ports and the data folder, or removes the temporary one.
         self._claims.close()
 
     def __enter__(self) -> Self:
@@ -300,13 +298,18 @@ class ApacheRocketMQ:
         factory = ServerFactory(self.version, folder, classes, tls_flags(self._tls))
         access = access_settings(self.version, self._accounts, factory.home / "conf")
         settings = access | self._broker_config
-        taken = {self._nameserver_port}
-        port = self._nameserver_port or free_port(avoid=taken)
+        # Ours also while a server has not bound its port yet, or is killed and to be restarted.
+        ports = self._claims.enter_context(PortClaims())
+        port = self._nameserver_port
+        if port:
+            ports.take(port, what="the name server", option="nameserver_port")
+        else:
+            port = ports.choose()
         self._address = f"127.0.0.1:{port}"
         self._processes[NAMESERVER] = factory.nameserver(port, self._nameserver_config)
         brokers = []
         for name in self._names:
-            port = free_port(also=_BROKER_NEIGHBOURS, avoid=taken)
+            port = ports.choose(also=_BROKER_NEIGHBOURS)
             process = factory.broker(name, port, self._address, settings, benchmark=self._benchmark)
             self._processes[name] = process
             brokers.append(ApacheBroker(name, f"127.0.0.1:{port}", process))

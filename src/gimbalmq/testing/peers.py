@@ -12,7 +12,7 @@ import itertools
 import subprocess
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -59,7 +59,8 @@ class JavaPeer:
             consumer.wait_received(1)
 
     Options of clients that are not named here (`tls`, `access_key`, `secret_key`, `namespace`,
-    `unit`, `poll_nameserver_ms`, `heartbeat_ms`, `persist_offsets_ms`) are passed on as they are.
+    `unit`, `poll_nameserver_ms`, `heartbeat_ms`, `persist_offsets_ms`) are passed on as they are;
+    `client_options` are those of every client that does not have its own.
     """
 
     def __init__(
@@ -69,11 +70,13 @@ class JavaPeer:
         version: str = VERSIONS[0],
         heap_mb: int = 256,
         jvm_flags: Sequence[str] = QUICK_START_FLAGS,
+        client_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.nameserver = nameserver
         self.version = version
         self._heap_mb = heap_mb
         self._jvm_flags = tuple(jvm_flags)
+        self._client_options = dict(client_options or {})
         self._actors: dict[str, Actor] = {}
         self._ready = threading.Event()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -213,7 +216,7 @@ class JavaPeer:
     def _open(self, kind: type[A], wire_kind: str, **fields: Any) -> A:
         name = f"{wire_kind}-{uuid4().hex[:12]}"
         # Distinct instance names: clients of one process that share one also share connections.
-        fields = {"instance": name, "client_ip": "127.0.0.1"} | fields
+        fields = {"instance": name, "client_ip": "127.0.0.1"} | self._client_options | fields
         actor = kind(self, name)
         # Known before it is opened: a consumer reports messages before the answer comes.
         self._actors[name] = actor

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -28,6 +29,10 @@ QUICK_START_FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:aut
 
 #: Settings of the surrounding shell that would change how RocketMQ starts.
 _DROPPED_VARIABLES = frozenset({"NAMESRV_ADDR", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"})
+
+#: An exception that ends something, or its cause; those that only came on top of it are indented.
+_REASON = re.compile(r'(Exception in thread "[^"]*" |Caused by: )?[\w$]+(\.[\w$]+)+(: |$)')
+_REASONS_SHOWN = 5
 
 
 @contextlib.contextmanager
@@ -197,6 +202,12 @@ class JavaProcess:
 
 
 def last_lines(text: str, count: int = 15) -> str:
-    """The end of a log, without the noise of RocketMQ's own log set-up, indented."""
+    """The end of a log, without the noise of RocketMQ's own log set-up, indented.
+
+    A Java trace may be longer than that: the lines further up that begin one, or name its cause,
+    stand in front.
+    """
     kept = [line for line in text.splitlines() if line.strip() and "|-" not in line]
-    return "\n".join(f"    {line[:400]}" for line in kept[-count:]) or "    (nothing was written)"
+    reasons = list(dict.fromkeys(filter(_REASON.match, kept[:-count])))[-_REASONS_SHOWN:]
+    shown = [*reasons, *(["..."] if reasons else []), *kept[-count:]]
+    return "\n".join(f"    {line[:400]}" for line in shown) or "    (nothing was written)"
