@@ -140,6 +140,19 @@ def test_keep_tells_how_to_connect_and_ends_well_with_a_signal(monkeypatch, caps
     assert signal.getsignal(number) == before
 
 
+def test_keep_ends_well_with_a_signal_that_comes_as_soon_as_it_is_told_of(monkeypatch, capsys):
+    say = Screen.say
+
+    def say_and_be_interrupted(screen, text, **style):
+        say(screen, text, **style)
+        if "until Ctrl-C" in text:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Screen, "say", say_and_be_interrupted)
+    assert run_with(monkeypatch, summary_of(), "--keep") == 0
+    assert "export NAMESRV_ADDR" not in capsys.readouterr().out
+
+
 def test_an_interrupted_demo_has_its_own_exit_code(monkeypatch):
     assert run_with(monkeypatch, None) == 130
 

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from types import FrameType
+from typing import Final
 
 import click
 
@@ -27,7 +28,28 @@ __all__ = ["demo"]
 _FINDING = 1
 
 
-@click.command()
+_HELP: Final = """\
+See a group of Python and Java members share queues, lose a member, and lose no message.
+
+Spark streams the same topic into files meanwhile, and measures the load: how uneven it is, and
+what a better allocation would give.
+
+Takes about a minute on a small machine. The Java member joins where Java 17 or newer is found;
+its RocketMQ client is downloaded once. Everything that is started runs on this machine and
+ends with the demo.
+
+With --json the summary is printed to stdout and everything else to stderr. Exit code 1 when
+a check fails.
+
+\b
+Examples:
+  gimbalmq demo
+  gimbalmq demo --no-java --no-spark --json
+  gimbalmq demo --engine apache --keep
+"""
+
+
+@click.command(help=_HELP)
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
@@ -50,18 +72,7 @@ def demo(
     no_spark: bool,
     as_json: bool,
 ) -> int:
-    """See a group of Python and Java members share queues, lose a member, and lose no message.
-
-    Spark streams the same topic into files meanwhile, and measures the load: how uneven it is, and
-    what a better allocation would give.
-
-    Takes about a minute on a small machine. The Java member joins where Java 17 or newer is found;
-    its RocketMQ client is downloaded once. Everything that is started runs on this machine and
-    ends with the demo.
-
-    With --json the summary is printed to stdout and everything else to stderr. Exit code 1 when
-    a check fails.
-    """
+    """See it all on this machine."""
     began_at = time.monotonic()
     chosen = ENGINES[engine]
     plan = Plan(
@@ -111,17 +122,18 @@ def _close(summary: Summary, screen: Screen, *, as_json: bool) -> None:
 
 
 def _keep(story: Story, screen: Screen, summary: Summary) -> None:
-    screen.say("")
-    screen.say("It goes on until Ctrl-C. In another terminal:", style="bold")
-    for line in (
-        f"export NAMESRV_ADDR={summary.nameserver}",
-        f"gimbalmq group show {summary.group} --live",
-        f"gimbalmq group doctor {summary.group}",
-        f"gimbalmq message tail {summary.topic}",
-        f"gimbalmq pipeline run load-profile --option topic={summary.topic}",
-    ):
-        screen.say(line)
+    # Who reads that Ctrl-C ends it may press it at once.
     with contextlib.suppress(KeyboardInterrupt):
+        screen.say("")
+        screen.say("It goes on until Ctrl-C. In another terminal:", style="bold")
+        for line in (
+            f"export NAMESRV_ADDR={summary.nameserver}",
+            f"gimbalmq group show {summary.group} --live",
+            f"gimbalmq group doctor {summary.group}",
+            f"gimbalmq message tail {summary.topic}",
+            f"gimbalmq pipeline run load-profile --option topic={summary.topic}",
+        ):
+            screen.say(line)
         story.keep()
 
 
