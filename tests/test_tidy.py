@@ -210,6 +210,12 @@ def test_nothing_starts_at_import(path):
     assert started == []
 
 
+def test_files_that_are_known_to_take_long_exist():
+    listed = re.findall(r'"(tests/\S+\.py)"', (ROOT / "tests/conftest.py").read_text("utf-8"))
+    assert len(listed) > 5
+    assert [name for name in listed if not (ROOT / name).is_file()] == []
+
+
 def test_a_check_that_fails_names_its_files():
     @each([ROOT / "tests" / "test_tidy.py", ROOT / "tests" / "conftest.py"])
     def checked(path):

@@ -41,7 +41,7 @@ def nothing_is_left():
 def run():
     """Run a coroutine on a loop of its own, which must be left without a task of ours."""
 
-    def run_one(coroutine, timeout_s=30.0):
+    def run_one(coroutine, timeout_s=90.0):
         faults = []
 
         async def main():
@@ -60,7 +60,7 @@ def run():
     return run_one
 
 
-async def until(condition, timeout_s=15.0):
+async def until(condition, timeout_s=60.0):
     """Poll until a condition holds."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - what is waited for happens elsewhere

@@ -164,7 +164,7 @@ def fuzz_port(seed, count):
         while done < count:
             host, _, port = hostile.chance.choices(doors, (4, 1))[0].rpartition(":")
             burst = hostile.chance.randrange(1, 60)
-            with socket.create_connection((host, int(port)), timeout=5.0) as client:
+            with socket.create_connection((host, int(port)), timeout=20.0) as client:
                 try:
                     client.sendall(b"".join(hostile.frame() for _ in range(burst)))
                     client.shutdown(socket.SHUT_WR)

@@ -9,7 +9,7 @@ import pytest
 from gimbalmq.broker import Account, BrokerSettings, EmbeddedCluster
 from gimbalmq.broker.hosts import LoopHost
 from gimbalmq.broker.plans import BrokerPlan
-from gimbalmq.broker.ports import listen
+from gimbalmq.broker.ports import PortClaims, listen
 from gimbalmq.broker.store import StoreOptions
 from gimbalmq.errors import GimbalError
 from gimbalmq.model.message import Message
@@ -17,11 +17,11 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.testing import JavaPeer
 from gimbalmq.testing.classes import class_path
 from gimbalmq.testing.mqadmin import mqadmin_all
-from gimbalmq.testing.ports import free_port
 from gimbalmq.testing.servers import ServerFactory
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.bodies import decode_route
 from gimbalmq.wire.headers import route_request
+from java_clients import LIVELY
 from waiting import eventually
 
 pytestmark = pytest.mark.matrix
@@ -42,8 +42,10 @@ def cluster(rocketmq_version):
 
 @pytest.fixture(scope="module")
 def peer(cluster, rocketmq_version):
-    with JavaPeer(cluster.nameserver, version=rocketmq_version) as running:
-        yield running
+    running = JavaPeer(cluster.nameserver, version=rocketmq_version, client_options=LIVELY).start()
+    yield running
+    # The cluster goes, too: nobody needs the good-bye of each client, which takes seconds.
+    running.kill()
 
 
 @pytest.fixture
@@ -113,7 +115,7 @@ def test_broadcasting_members_get_everything(peer, orders, group_name):
 
 @pytest.mark.rule("W5.6", "B5.3")
 def test_failed_messages_come_again_and_end_as_dead_letters(cluster, peer, orders, group_name):
-    consumer = peer.push_consumer(group_name, orders, fail_times=2)
+    consumer = peer.push_consumer(group_name, orders, fail_times=2, max_reconsume_times=3)
     peer.producer("shop").send(Message(orders, b"hard", keys=["k"]))
     (message,) = consumer.wait_received(1)
     assert message.reconsume_times == 2
@@ -121,7 +123,6 @@ def test_failed_messages_come_again_and_end_as_dead_letters(cluster, peer, order
     assert message.queue.topic == f"%RETRY%{group_name}"
     consumer.behave(fail_times=100)
     peer.producer("shop").send(Message(orders, b"hopeless"))
-    # A reader that comes before the topic would look for it only every half minute.
     dead, admin = f"%DLQ%{group_name}", peer.admin()
     eventually(lambda: dead in admin.topics(), 90.0)
     (letter,) = peer.push_consumer(f"{group_name}-reader", dead).wait_received(1)
@@ -173,7 +174,7 @@ def test_a_lite_pull_consumer_polls_and_commits(peer, orders, group_name):
 def test_three_members_share_the_queues_and_two_go_on_when_one_is_killed(
     cluster, peer, orders, group_name, ordered
 ):
-    with JavaPeer(cluster.nameserver, version=peer.version) as doomed:
+    with JavaPeer(cluster.nameserver, version=peer.version, client_options=LIVELY) as doomed:
         victim = doomed.push_consumer(group_name, orders, ordered=ordered)
         others = [peer.push_consumer(group_name, orders, ordered=ordered) for _ in range(2)]
         for member in (victim, *others):
@@ -202,7 +203,7 @@ def test_offsets_are_kept_shown_and_reset(peer, orders, group_name):
         consumer.persist()
         return sum(admin.committed(group_name, orders).values())
 
-    eventually(lambda: committed() == 8, timeout_s=10.0)
+    eventually(lambda: committed() == 8, timeout_s=30.0)
     assert sum(high for _, high in admin.topic_offsets(orders).values()) == 8
     assert [member.client_id for member in admin.members(group_name)] == [consumer.client_id]
     assert count(admin.owned(group_name, consumer.client_id), orders) == 8
@@ -230,11 +231,12 @@ def test_our_broker_registers_with_javas_name_server(apache, tmp_path, unique_na
     try:
         host.start(plan)
         with BlockingConnection(apache.nameserver) as connection:
-            for _ in range(100):
-                answer = connection.call(route_request(name), 5.0)
-                if answer.code == 0:
-                    break
-        route = decode_route(name, answer.body)
+
+            def registered():
+                answer = connection.call(route_request(name), 20.0)
+                return answer if answer.code == 0 else None
+
+            route = decode_route(name, eventually(registered).body)
         assert route.broker(name).master == plan.address
     finally:
         host.stop(name)
@@ -247,20 +249,21 @@ def test_javas_broker_registers_with_our_name_server(
 ):
     factory = ServerFactory(rocketmq_version, tmp_path, class_path(rocketmq_version))
     name = unique_name("broker")
-    port = free_port(also=(-2, 1), avoid=set())
-    process = factory.broker(name, port, cluster.nameserver, {}, benchmark=False)
-    process.start()
-    try:
-        process.wait_for_line("boot success", timeout_s=120.0)
-        eventually(lambda: brokers_of(cluster, "TBW102").get(name) == f"127.0.0.1:{port}")
-    finally:
-        process.kill()
+    with PortClaims() as claims:
+        port = claims.choose(also=(-2, 1))
+        process = factory.broker(name, port, cluster.nameserver, {}, benchmark=False)
+        process.start()
+        try:
+            process.wait_for_line("boot success", timeout_s=120.0)
+            eventually(lambda: brokers_of(cluster, "TBW102").get(name) == f"127.0.0.1:{port}")
+        finally:
+            process.kill()
     eventually(lambda: name not in brokers_of(cluster, "TBW102"))
 
 
 def brokers_of(cluster, topic):
     with BlockingConnection(cluster.nameserver) as connection:
-        answer = connection.call(route_request(topic), 5.0)
+        answer = connection.call(route_request(topic), 20.0)
     return {one.name: one.master for one in decode_route(topic, answer.body).brokers}
 
 
@@ -278,7 +281,8 @@ def test_java_clients_sign_and_get_in_or_do_not(peer, group_name):
     with EmbeddedCluster(accounts=accounts) as guarded:
         guarded.create_topic("orders", queues=2)
         guarded.create_topic("other", queues=2)
-        with JavaPeer(guarded.nameserver, version=peer.version) as client:
+        options = {"version": peer.version, "client_options": LIVELY}
+        with JavaPeer(guarded.nameserver, **options) as client:
             keys = {"access_key": "shop", "secret_key": "shop-secret"}
             consumer = client.push_consumer(group_name, "orders", **keys)
             client.producer("shop", **keys).send(Message("orders", b"signed"))

@@ -74,7 +74,7 @@ def test_of_many_threads_exactly_one_gets_each_claim(store):
     granted, start = [], threading.Barrier(8)
 
     def claim_all():
-        start.wait(5.0)
+        start.wait(20.0)
         granted.extend(number for number in range(50) if store.claim(str(number)) is Claim.GRANTED)
 
     threads = [threading.Thread(target=claim_all) for _ in range(8)]

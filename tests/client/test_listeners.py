@@ -10,6 +10,7 @@ import pytest
 from gimbalmq import Message, Probe, Producer, PushConsumer, RetryLater
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, StateError
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -20,14 +21,7 @@ def cluster():
 
 @pytest.fixture
 def wait_for():
-    def wait(condition, timeout_s=20.0):
-        deadline = time.monotonic() + timeout_s
-        while not (found := condition()):
-            assert time.monotonic() < deadline, "did not happen in time"
-            time.sleep(0.01)
-        return found
-
-    return wait
+    return eventually
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_single_sends_gather_until_the_first_has_waited_long_enough(cluster):
     with Producer("shop", nameserver=cluster.address, batching=True) as producer:
         producer.queues("orders")
         futures = [producer.send_async(message(b"%d" % number)) for number in range(5)]
-        results = [future.result(5.0) for future in futures]
+        results = [future.result(20.0) for future in futures]
     bodies = [entry.body for request in cluster.batches for entry in decode_batch(request.body)]
     assert bodies == [b"0", b"1", b"2", b"3", b"4"]
     assert len({result.message_id for result in results}) == 5
@@ -142,7 +142,7 @@ def test_a_batch_leaves_when_it_is_large_enough(cluster):
     batching = Batching(hold_s=20.0, hold_bytes=900)
     with Producer("shop", nameserver=cluster.address, batching=batching) as producer:
         futures = [producer.send_async(message(b"x" * 400)) for _ in range(3)]
-        assert futures[1].result(5.0)
+        assert futures[1].result(20.0)
         assert not futures[2].done()
         assert len(cluster.batches) == 1
 

@@ -1,5 +1,6 @@
 """Listeners so quick that they run on the client's own thread, and what they may do there."""
 
+import itertools
 import threading
 
 import pytest
@@ -37,11 +38,13 @@ class Listener:
         self.threads = set()
         self.over = threading.Event()
         self._midway = midway
+        self._numbers = itertools.count(1)
 
     def __call__(self, message):
         self.got.append(int(message.body))
         self.threads.add(threading.current_thread().name)
-        if len(self.got) == MESSAGES // 2:
+        # Each number once, whichever threads come at the same time.
+        if next(self._numbers) == MESSAGES // 2:
             self._midway()
         if len(self.got) == MESSAGES:
             self.over.set()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gimbalmq import Admin, Message, MessageQueue, Producer, PushConsumer
+from gimbalmq import Admin, Message, MessageQueue, Producer, PushConsumer, balance
 from gimbalmq.errors import BrokerError, OffsetError, StateError, TopicNotFoundError
 
 COUNT = 40
@@ -116,16 +116,26 @@ def test_members_owners_and_lag_are_what_members_and_mqadmin_say(
             return len({message.body for message in (*got, *java.received())}) == COUNT
 
         eventually(finished)
-        java.persist()
-        eventually(lambda: {one.lag for one in admin.offsets(group, topic).values()} == {0})
+
+        def committed():
+            # Java commits one-way, and counts a message only when its listener has returned.
+            java.persist()
+            return {one.lag for one in admin.offsets(group, topic).values()} == {0}
+
+        eventually(committed)
     assert admin.members(group) == ()
     assert admin.assignments(group) == {}
     send(producer, topic, 12)
-    offsets = admin.offsets(group, topic)
+
+    def twelve_behind():
+        # The broker indexes a little later than it acknowledges.
+        offsets = admin.offsets(group, topic)
+        return offsets if sum(one.lag for one in offsets.values()) == 12 else None
+
+    offsets = eventually(twelve_behind)
     text = mqadmin("consumerProgress", "-g", group)
     seen = {queue: (one.maximum, one.committed) for queue, one in offsets.items()}
     assert seen == progress_rows(text, topic)
-    assert sum(one.lag for one in offsets.values()) == 12
     assert re.search(r"Diff Total: 12\b", text)
     stats = admin.consume_stats(group).queues
     assert {queue: (one.broker_offset, one.consumer_offset) for queue, one in stats.items()
@@ -138,10 +148,12 @@ def test_nothing_committed_is_unknown_and_not_zero(admin, producer, topic, group
     assert len(offsets) == 8
     assert {(one.committed, one.lag) for one in offsets.values()} == {(None, None)}
 
-    def stored():
-        return sum(one.maximum - one.minimum for one in admin.offsets(group_name, topic).values())
+    eventually(lambda: indexed(admin, topic) == 8)
 
-    eventually(lambda: stored() == 8)  # the broker indexes a little later than it acknowledges
+
+def indexed(admin, topic):
+    """How many messages can be read; a broker indexes a little later than it acknowledges."""
+    return sum(one.maximum - one.minimum for one in admin.offsets("nobody", topic).values())
 
 
 @pytest.mark.rule("W2.5d")
@@ -166,8 +178,9 @@ def test_messages_are_found_by_both_ids_and_by_key(admin, java_peer, producer, t
         admin.message("0" * 32)
 
 
-def test_a_topic_is_read_beside_its_consumers(admin, producer, topic):
+def test_a_topic_is_read_beside_its_consumers(admin, producer, topic, eventually):
     send(producer, topic, 20)
+    eventually(lambda: indexed(admin, topic) == 20)
     read = [int(one.body) for one in admin.tail(topic, start_from="first", follow=False)]
     assert sorted(read) == list(range(20))
     following = admin.tail(topic, start_from="last")
@@ -230,3 +243,48 @@ def test_a_refusal_says_who_and_why(admin, topic):
         admin.offsets("nobody", "no-such-topic")
     assert issubclass(TopicNotFoundError, BrokerError)
     assert admin.members("no-such-group") == ()
+
+
+@pytest.mark.matrix
+def test_a_queue_is_explained_by_members_and_java_judged_by_what_it_holds(
+    rocketmq, admin, java_peer, topic, unique_name, eventually
+):
+    zoned = balance.strategy(
+        "ZONED", zone_of_queue="prefix:-", zone_of_member=lambda _: "broker", zones_version="1"
+    )
+    group = unique_name("group")
+
+    def explained(queues):
+        """Every queue's explanation, when all members know of each other."""
+        found = {queue: admin.explain(group, queue) for queue in queues}
+        return not any(one.differences for one in found.values()) and found
+
+    with ExitStack() as stack:
+        ours = [
+            stack.enter_context(
+                consuming(rocketmq, group, topic, lambda _: None, client_id=name, allocation=zoned)
+            )
+            for name in ("ann", "bob")
+        ]
+        queues = admin.route(topic).subscribe_queues()
+        found = eventually(lambda: explained(queues))
+        for queue, one in found.items():
+            owner = next(it.client_id for it in ours if queue in it.assignment())
+            assert (one.owner, one.holders, one.rule) == (owner, (owner,), zoned.name)
+            assert one.data["zone"] == "broker"
+        java = stack.enter_context(java_peer.push_consumer(group, topic))
+        eventually(java.owned)
+        found = eventually(lambda: explained(queues))
+        assert {one.rule for one in found.values()} == {"AVG"}
+        assert all(java.client_id in one.fallback for one in found.values())
+        assert {queue for queue, one in found.items() if one.owner == java.client_id} <= set(
+            java.owned()
+        )
+        without = admin.explain(group, min(queues), without=[java.client_id]).without
+        assert without.strategy == zoned.name
+        for one in ours:
+            one.stop()
+        eventually(lambda: {one for one in java.owned() if one.topic == topic} == set(queues))
+        one = eventually(lambda: (it := admin.explain(group, min(queues))).holders and it)
+        assert (one.owner, one.holders, one.told_by) == (java.client_id, (java.client_id,), None)
+        assert "they hold what AVG gives" in one.sentence

@@ -6,6 +6,7 @@ before `@` (MACHINE_ROOM) and the text before the first `-` (what the Java membe
 
 import contextlib
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
@@ -14,12 +15,15 @@ from gimbalmq import PushConsumer, balance
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.testing import ApacheRocketMQ, JavaPeer
+from java_clients import LIVELY
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(200, func_only=True)]
 
 BROKERS = ("room1@x-a", "room2@x-b")
 ROOMS = ["room1", "room2"]
 SETTLE_S = 60.0
+MODES = ("concurrent", "ordered")
+PARALLEL = 4
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,7 @@ def roomy(rocketmq_engine, rocketmq_version):
     )
     with (
         make(brokers=BROKERS) as cluster,
-        JavaPeer(cluster.nameserver, version=rocketmq_version) as java,
+        JavaPeer(cluster.nameserver, version=rocketmq_version, client_options=LIVELY) as java,
     ):
         yield cluster, java
 
@@ -40,9 +44,9 @@ def room(text):
     return text.split("-", 1)[0]
 
 
-def strategies(queues):
+def strategies(queues, tag=""):
     """Each strategy as Python takes it, and the options with which Java makes the same one."""
-    thirds = {f"room1@x-{n}": queues[n::3] for n in range(3)}
+    thirds = {f"room1@x-{tag}{n}": queues[n::3] for n in range(3)}
     rooms = {
         "room_of_queue": lambda queue: room(queue.broker),
         "room_of_member": room,
@@ -91,27 +95,28 @@ def owning(consumer):
     return consumer
 
 
-@pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
-@pytest.mark.parametrize("name", strategies([]))
-def test_both_languages_agree_through_joins_and_leaves(roomy, unique_name, name, ordered):
+def agree_through_joins_and_leaves(roomy, name, mode):
+    """One group of one strategy: two languages, three members, then two."""
     cluster, peer = roomy
-    topic, group_name = unique_name("every"), unique_name("every")
+    # Members of all groups live in one process each, and none shares its client id.
+    tag = f"{name}-{mode}-"
+    topic = group_name = f"every-{tag}".rstrip("-")
     cluster.create_topic(topic, queues=3)
     queues = sorted(MessageQueue(topic, broker, n) for broker in BROKERS for n in range(3))
-    strategy, java_options = strategies(queues)[name]
+    strategy, java_options = strategies(queues, tag)[name]
     thirds = java_options.pop("thirds", None)
     group = Group(topic, strategy, queues)
     with contextlib.ExitStack() as running:
 
         def java(number):
-            stem = f"room1@x-{number}"
+            stem = f"room1@x-{tag}{number}"
             fixed = {"fixed_queues": thirds[stem]} if thirds else {}
             return running.enter_context(
                 peer.push_consumer(
                     group_name,
                     topic,
                     allocation=name,
-                    ordered=ordered,
+                    ordered=mode == "ordered",
                     client_ip=stem,
                     instance=f"java{number}",
                     report="count",
@@ -125,7 +130,7 @@ def test_both_languages_agree_through_joins_and_leaves(roomy, unique_name, name,
                 group_name,
                 nameserver=cluster.nameserver,
                 allocation=strategy,
-                ordered=ordered,
+                ordered=mode == "ordered",
                 client_id=stem,
             )
             consumer.subscribe(topic, listener=lambda _: None)
@@ -133,9 +138,9 @@ def test_both_languages_agree_through_joins_and_leaves(roomy, unique_name, name,
 
         for make in (
             lambda: java(0),
-            lambda: python("room1@x-1"),
+            lambda: python(f"room1@x-{tag}1"),
             # With two rooms, the member in the second gets its room's queues where rooms count.
-            lambda: python("room1@x-2" if thirds else "room2@x-2"),
+            lambda: python(f"room{1 if thirds else 2}@x-{tag}2"),
         ):
             group.members.append(make())
             views = group.settle()
@@ -144,3 +149,20 @@ def test_both_languages_agree_through_joins_and_leaves(roomy, unique_name, name,
         leaver = group.members.pop(1)
         leaver.stop()
         group.settle()
+
+
+@pytest.fixture(scope="module")
+def groups(roomy):
+    """What became of each group. They live beside each other: mostly, members wait."""
+    with ThreadPoolExecutor(PARALLEL) as threads:
+        yield {
+            (name, mode): threads.submit(agree_through_joins_and_leaves, roomy, name, mode)
+            for name in strategies([])
+            for mode in MODES
+        }
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", strategies([]))
+def test_both_languages_agree_through_joins_and_leaves(groups, name, mode):
+    groups[name, mode].result()

@@ -8,6 +8,7 @@ import pytest
 from gimbalmq import Admin, Message, Producer
 from gimbalmq.client.guard import GroupGuard
 from interop.cutting import cut
+from java_clients import LIVELY
 
 pytestmark = pytest.mark.timeout(280, func_only=True)
 QUEUES = 8
@@ -16,7 +17,7 @@ QUEUES = 8
 @pytest.fixture(scope="module")
 def java_peer(apache):
     """A Java process on the real RocketMQ, whichever engine other tests run on."""
-    with apache.java_peer() as peer:
+    with apache.java_peer(client_options=LIVELY) as peer:
         yield peer
 
 
@@ -26,7 +27,7 @@ def new_java_peer(apache):
     peers = []
 
     def start():
-        peers.append(apache.java_peer())
+        peers.append(apache.java_peer(client_options=LIVELY))
         return peers[-1]
 
     yield start
@@ -100,7 +101,7 @@ def test_an_ordered_java_group_resumes_soon_after_a_member_was_killed(
         eventually(lambda: "missing" in kinds(deeds))
         assert codes(admin, group_name, interval_s=0.5) == ["LOCK_HELD_BY_DEAD"]
         eventually(lambda: len(own(survivor, topic)) == QUEUES, 30.0)
-        assert time.monotonic() - killed < 20.0, "without help it takes 45 s and more"
+        assert time.monotonic() - killed < 35.0, "without help it takes 45 s and more"
     released = next(deed for deed in deeds if deed.kind == "release")
     assert (released.members, released.done) == ((victim.client_id,), True)
     with Producer("after", nameserver=apache.nameserver) as producer:

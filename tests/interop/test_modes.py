@@ -129,7 +129,11 @@ def test_a_message_that_an_ordered_group_gives_up_is_a_dead_letter(
             producer.send(Message(topic, body), queue=queue)
         eventually(lambda: b"better" in seen)
         reader = PushConsumer(
-            unique_name("reader"), nameserver=rocketmq.nameserver, start_from="first"
+            unique_name("reader"),
+            nameserver=rocketmq.nameserver,
+            start_from="first",
+            # The topic may come after the reader.
+            poll_name_server_interval_s=1.0,
         )
         reader.subscribe(f"%DLQ%{group_name}", listener=lambda message: buried.append(message.body))
         with reader:

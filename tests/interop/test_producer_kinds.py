@@ -99,9 +99,11 @@ def test_automatic_batches_give_every_message_its_own_place(
         )
 
 
-def test_an_unknown_topic_is_made_by_the_first_message(java_admin, producer, topic_name):
+def test_an_unknown_topic_is_made_by_the_first_message(
+    java_admin, producer, topic_name, eventually
+):
     result = producer.send(Message(topic_name, b"first"))
-    routes = java_admin.route(topic_name)
+    routes = eventually(lambda: topic_name in java_admin.topics() and java_admin.route(topic_name))
     assert {(one.broker, one.write_queues) for one in routes} == {(result.queue.broker, 4)}
 
 

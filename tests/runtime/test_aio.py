@@ -106,7 +106,7 @@ def test_a_cancelled_call_is_forgotten_and_the_connection_goes_on():
 
 def test_requests_of_the_server_are_answered_and_late_answers_sent():
     async def scenario(driver, client):
-        await driver.run(call(server.address, Command(1), 5.0))
+        await driver.run(call(server.address, Command(1), 20.0))
         server.push(Command(40, opaque=77))
         await until(lambda: ("asked", 40) in client.events)
         driver.answer(server.address, response_to(Command(41, opaque=78)))
@@ -155,6 +155,6 @@ def test_a_server_that_cannot_be_reached_in_time_is_said_so():
         driver.notify("127.0.0.1:9", Command(1))
         driver.disconnect("127.0.0.1:10")  # nothing there: harmless
         with pytest.raises(TransportError, match="cannot connect"):
-            await driver.run(call("127.0.0.1:9", Command(1), 5.0))
+            await driver.run(call("127.0.0.1:9", Command(1), 20.0))
 
     on_a_loop(scenario, connect_timeout_s=1.0)

@@ -460,7 +460,7 @@ def test_a_message_consumed_on_request_is_answered_also_without_a_listener():
     body = encode_record(topic="orders", body=b"x")
     request = Command(int(R.CONSUME_MESSAGE_DIRECTLY), {"consumerGroup": GROUP}, body, opaque=7)
     assert stage.host.on_request(request, replies.put)
-    reply = replies.get(timeout=5.0)
+    reply = replies.get(timeout=20.0)
     assert b"CR_THROW_EXCEPTION" in bytes(reply.body)
 
 

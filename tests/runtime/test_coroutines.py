@@ -62,13 +62,13 @@ def test_all_coroutines_share_one_loop_and_run_side_by_side(coroutines):
         arrived.append(1)
         if len(arrived) == count:
             all_there.set()
-        await asyncio.wait_for(all_there.wait(), 5.0)
+        await asyncio.wait_for(all_there.wait(), 20.0)
 
     threads = [threading.Thread(target=coroutines.blocking(meet), args=(5,)) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5.0)
+        thread.join(20.0)
     assert all_there.is_set()
     assert len(loops) == 1
 
@@ -85,13 +85,13 @@ def test_the_stack_of_a_waiting_coroutine_shows_where_it_waits(coroutines):
 
     thread = threading.Thread(target=coroutines.blocking(outer_step), args=(1,))
     thread.start()
-    assert entered.wait(5.0)
+    assert entered.wait(20.0)
     deadline = time.monotonic() + 5.0
     while "inner_step" not in (stack := coroutines.stack_of(thread.ident) or ""):
         assert time.monotonic() < deadline, stack
     assert "outer_step" in stack
     coroutines._loop.call_soon_threadsafe(leave.set)
-    thread.join(5.0)
+    thread.join(20.0)
     assert coroutines.stack_of(thread.ident) is None
 
 
@@ -110,9 +110,9 @@ def test_stopping_cancels_what_still_runs_and_starts_nothing_new(coroutines):
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert entered.wait(5.0)
+    assert entered.wait(20.0)
     coroutines.stop()
-    thread.join(5.0)
+    thread.join(20.0)
     assert len(seen) == 1
     with pytest.raises(RuntimeError, match="has stopped"):
         coroutines.blocking(echo)(1)

@@ -256,7 +256,7 @@ def test_a_flow_runs_on_the_engine_thread_to_its_result(engine):
         before = yield from now()
         yield from notify(address, Command(15))
         yield from sleep(0.05)
-        yield from checked_call(address, Command(34), 3.0)
+        yield from checked_call(address, Command(34), 20.0)
         after = yield from now()
         return after.at_s - before.at_s, threading.current_thread().name
 
@@ -279,7 +279,7 @@ def test_a_flow_may_handle_a_failed_call(engine):
 
 def test_the_error_that_ends_a_flow_is_its_result(engine):
     with LoopbackServer(lambda request: response_to(request, 1, "no")) as server:
-        assert isinstance(run(engine, checked_call(server.address, Command(34), 3.0)), BrokerError)
+        assert isinstance(run(engine, checked_call(server.address, Command(34), 20.0)), BrokerError)
 
 
 def test_timers_run_in_order_and_not_when_cancelled(engine):
@@ -317,7 +317,7 @@ def test_posts_of_many_threads_all_run(engine):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(5.0)
+        thread.join(20.0)
     result_of(engine, lambda done: done(None))
     assert len(ran) == 800
 
@@ -371,7 +371,7 @@ class Errand:
 
     def give(self):
         self.engine.post(lambda: self.engine.errand(self))
-        assert self.began.wait(5.0)
+        assert self.began.wait(20.0)
         return self
 
 
@@ -395,7 +395,7 @@ def test_another_thread_goes_on_with_the_loop_while_an_errand_takes_too_long(eng
     assert current
     assert thread is not errand.thread
     errand.go_on.set()
-    errand.thread.join(5.0)
+    errand.thread.join(20.0)
     assert not errand.thread.is_alive(), "its errand was the last thing to do for it"
     assert thread_of(engine) == (thread, True)
 
@@ -413,7 +413,7 @@ def test_an_errand_that_ends_its_thread_does_not_end_the_client(engine):
 
     before, _ = thread_of(engine)
     engine.post(lambda: engine.errand(leave))
-    before.join(5.0)
+    before.join(20.0)
     thread, current = thread_of(engine)
     assert current
     assert thread is not before
@@ -427,7 +427,7 @@ def test_a_client_can_be_stopped_while_a_replaced_thread_is_still_away(client):
     engine.stop()
     assert errand.thread.is_alive()
     errand.go_on.set()
-    errand.thread.join(5.0)
+    errand.thread.join(20.0)
     with pytest.raises(StateError):
         engine.post(lambda: None)
 

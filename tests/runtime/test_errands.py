@@ -13,6 +13,7 @@ from gimbalmq.runtime.results import Results
 from gimbalmq.runtime.workers import WorkerPool
 from runtime.test_engine import Client
 from runtime.test_workers import consume_of
+from waiting import eventually
 
 LIMIT_S = 20.0
 
@@ -58,10 +59,7 @@ class Stage:
         self.engine.post(lambda: self.pool.submit(consume))
 
     def wait(self, condition):
-        deadline = time.monotonic() + LIMIT_S
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
+        eventually(condition, LIMIT_S, pause_s=0.001)
 
     def positions(self):
         return sum(one.until - one.first for one in self.done)
@@ -81,6 +79,31 @@ class Stage:
             return self.threads == {self.ask()}
 
         self.wait(once)
+
+    def on_engine(self, act):
+        """Have a listener do something on the engine thread, and wait until it begins.
+
+        A worker may take the message that is meant for it; then there is another one. Returns the
+        thread, and the positions that were done before.
+        """
+        engine_thread, began = self.ask(), threading.Event()
+
+        def special():
+            if threading.current_thread() is engine_thread:
+                began.set()
+                act()
+
+        def once():
+            self.special = lambda: None
+            self.until_quick()
+            self.special, done = special, self.positions()
+            self.submit(consume_of(30))
+            self.wait(lambda: began.is_set() or self.positions() >= done + 30)
+            return (done,) if began.is_set() else ()
+
+        (done,) = eventually(once, LIMIT_S)
+        self.special = lambda: None
+        return engine_thread, done
 
     def close(self):
         self.pool.stop()
@@ -117,44 +140,33 @@ def test_what_must_not_start_late_runs_on_workers_only(stage, changes):
 
 
 def test_a_listener_that_hangs_on_the_engine_thread_holds_up_nothing_else(stage):
-    stage.until_quick()
-    before = stage.ask()
-    entered, go_on = threading.Event(), threading.Event()
-    stage.special = lambda: (entered.set(), go_on.wait(LIMIT_S))
-    done = stage.positions()
-    stage.submit(consume_of(30))
-    assert entered.wait(LIMIT_S)
-    hung = {work.thread_id for work in stage.pool.running()} & {before.ident}
-    after = stage.ask()
-    assert (after is not before) == bool(hung), "a thread that is held up is replaced"
-    stage.special = lambda: None
+    go_on = threading.Event()
+    held_up, done = stage.on_engine(lambda: go_on.wait(LIMIT_S))
+    assert held_up.ident in {work.thread_id for work in stage.pool.running()}
+    assert stage.ask() is not held_up, "a thread that is held up is replaced"
     stage.submit(consume_of(50, epoch=2))
     # All but the run up to the message that hangs; the rest of that was taken over.
     stage.wait(lambda: stage.positions() >= done + 50 + 22)
+    assert held_up.ident in {work.thread_id for work in stage.pool.running()}
     go_on.set()
     stage.wait(lambda: not stage.pool.running())
+    stage.wait(lambda: stage.positions() == done + 50 + 30)
     assert all(one.reached is None for one in stage.done)
 
 
 def test_a_listener_may_wait_for_the_engine_that_it_runs_on(stage):
     """As one does that pauses its own consumer."""
-    stage.until_quick()
     answers = []
-    stage.special = lambda: answers.append(stage.ask())
-    stage.consume(consume_of(30))
+    held_up, done = stage.on_engine(lambda: answers.append(stage.ask()))
+    stage.wait(lambda: stage.positions() == done + 30)
     assert len(answers) == 1
+    assert held_up not in answers
 
 
 def test_the_engine_thread_is_left_alone_after_it_was_held_up(stage):
-    def hold_up():
-        """A worker may take the message that holds its thread up; try again then."""
-        stage.until_quick()
-        stage.special = stage.ask
-        stage.consume(consume_of(30))
-        stage.special = lambda: None
-        return stage.pool._alone_until > 0.0
-
-    stage.wait(hold_up)
+    _, done = stage.on_engine(stage.ask)
+    stage.wait(lambda: stage.positions() == done + 30)
+    assert stage.pool._alone_until > 0.0
     stage.pool._alone_until = time.monotonic() + LIMIT_S
     stage.threads.clear()
     for _ in range(20):
@@ -164,11 +176,8 @@ def test_the_engine_thread_is_left_alone_after_it_was_held_up(stage):
 
 def test_stopping_waits_for_a_listener_on_the_engine_thread_but_not_for_ever():
     stage = Stage()
-    stage.until_quick()
-    entered, go_on = threading.Event(), threading.Event()
-    stage.special = lambda: (entered.set(), go_on.wait(LIMIT_S))
-    stage.submit(consume_of(30))
-    assert entered.wait(LIMIT_S)
+    go_on = threading.Event()
+    stage.on_engine(lambda: go_on.wait(LIMIT_S))
     stage.pool.stop()
     assert not stage.pool.join(0.02)
     stage.engine.stop()

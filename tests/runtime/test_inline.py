@@ -23,7 +23,7 @@ def test_a_flow_runs_to_its_result_on_the_calling_thread(pool):
         before = yield from now()
         yield from notify(address, Command(15))
         yield from sleep(0.01)
-        answer = yield from checked_call(address, Command(34), 3.0)
+        answer = yield from checked_call(address, Command(34), 20.0)
         after = yield from now()
         return answer.remark, after.at_s - before.at_s, threading.current_thread()
 
@@ -59,12 +59,12 @@ def test_an_error_that_a_flow_does_not_handle_reaches_the_caller(pool):
 def test_calls_in_turn_share_one_connection(pool):
     with LoopbackServer() as server:
         for _ in range(5):
-            pool.call(server.address, Command(34), 3.0)
+            pool.call(server.address, Command(34), 20.0)
         assert server.connects == 1
 
 
 def test_threads_at_the_same_time_do_not_share_one(pool):
-    together = threading.Barrier(2, timeout=5.0)
+    together = threading.Barrier(2, timeout=20.0)
 
     def both_at_once(request):
         together.wait()
@@ -72,7 +72,7 @@ def test_threads_at_the_same_time_do_not_share_one(pool):
 
     with LoopbackServer(both_at_once) as server:
         threads = [
-            threading.Thread(target=pool.call, args=(server.address, Command(34), 5.0))
+            threading.Thread(target=pool.call, args=(server.address, Command(34), 20.0))
             for _ in range(2)
         ]
         for thread in threads:
@@ -88,7 +88,7 @@ def test_a_connection_with_an_answer_on_its_way_is_not_used_again(pool):
     ) as server:
         with pytest.raises(CallTimeoutError):
             pool.call(server.address, Command(1), 0.05)
-        assert pool.call(server.address, Command(2), 3.0).code == 0
+        assert pool.call(server.address, Command(2), 20.0).code == 0
         assert server.connects == 2
 
 
@@ -96,24 +96,24 @@ def test_a_connection_with_an_answer_on_its_way_is_not_used_again(pool):
 def test_an_idle_connection_that_died_is_replaced_without_an_error(pool, monkeypatch):
     monkeypatch.setattr(blocking, "_TRUSTED_IDLE_S", 0.0)
     with LoopbackServer() as server:
-        pool.call(server.address, Command(34), 3.0)
+        pool.call(server.address, Command(34), 20.0)
         server.drop()
         deadline = time.monotonic() + 5.0
         while server.open_connections:
             assert time.monotonic() < deadline
-        pool.call(server.address, Command(34), 3.0)
+        pool.call(server.address, Command(34), 20.0)
         assert server.connects == 2
 
 
 def test_a_closed_pool_keeps_nothing_open_and_refuses_calls(pool):
     with LoopbackServer() as server:
-        pool.call(server.address, Command(34), 3.0)
+        pool.call(server.address, Command(34), 20.0)
         pool.close()
         deadline = time.monotonic() + 5.0
         while server.open_connections:
             assert time.monotonic() < deadline
         with pytest.raises(StateError, match="make a new one"):
-            pool.call(server.address, Command(34), 3.0)
+            pool.call(server.address, Command(34), 20.0)
 
 
 def test_a_pool_that_was_not_used_has_opened_nothing():

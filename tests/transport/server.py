@@ -67,7 +67,7 @@ class LoopbackServer:
         self._listener.close()
         self.drop()
         for thread in self._threads:
-            thread.join(5.0)
+            thread.join(20.0)
             assert not thread.is_alive()
 
     def _thread(self, target, *arguments):

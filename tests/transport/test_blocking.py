@@ -17,7 +17,7 @@ def test_a_call_returns_its_answer():
         LoopbackServer(lambda request: response_to(request, body=b"pong")) as server,
         BlockingConnection(server.address) as connection,
     ):
-        answer = connection.call(Command(34, {"a": "b"}, b"ping"), 3.0)
+        answer = connection.call(Command(34, {"a": "b"}, b"ping"), 20.0)
     assert bytes(answer.body) == b"pong"
     (request,) = server.requests
     assert (request.code, request.fields, request.body) == (34, {"a": "b"}, b"ping")
@@ -25,7 +25,7 @@ def test_a_call_returns_its_answer():
 
 def test_calls_follow_each_other_on_one_connection():
     with LoopbackServer() as server, BlockingConnection(server.address) as connection:
-        opaques = {connection.call(Command(34), 3.0).opaque for _ in range(5)}
+        opaques = {connection.call(Command(34), 20.0).opaque for _ in range(5)}
         assert (len(opaques), server.connects) == (5, 1)
 
 
@@ -50,6 +50,23 @@ def test_answers_may_come_in_any_order():
     assert got == {one: "first", two: "second"}
 
 
+def test_many_requests_go_out_in_one_piece_and_one_object_may_be_given_again():
+    command = Command(34)
+
+    def changing():
+        for number in range(20):
+            command.fields["number"] = str(number)
+            yield command
+
+    with LoopbackServer() as server, BlockingConnection(server.address) as connection:
+        sent = connection.send_all(changing())
+        came = []
+        while len(came) < 20:
+            came += connection.receive_all(3.0)
+    assert [answer.opaque for answer in came] == sent
+    assert [request.fields["number"] for request in server.requests] == list(map(str, range(20)))
+
+
 @pytest.mark.rule("W1.4c")
 def test_a_request_of_the_server_is_not_taken_for_an_answer():
     def ask_back(request):
@@ -57,14 +74,14 @@ def test_a_request_of_the_server_is_not_taken_for_an_answer():
         return response_to(request, remark="mine")
 
     with LoopbackServer(ask_back) as server, BlockingConnection(server.address) as connection:
-        assert connection.call(Command(34), 3.0).remark == "mine"
+        assert connection.call(Command(34), 20.0).remark == "mine"
 
 
 @pytest.mark.rule("W1.4a")
 def test_a_one_way_request_is_marked_and_waits_for_nothing():
     with LoopbackServer() as server, BlockingConnection(server.address) as connection:
         connection.notify(Command(15))
-        connection.call(Command(34), 3.0)
+        connection.call(Command(34), 20.0)
     assert [request.is_oneway for request in server.requests] == [True, False]
 
 
@@ -83,7 +100,7 @@ def test_nobody_there_is_said_at_once():
 def test_a_server_of_another_kind_is_a_protocol_error(raw):
     with LoopbackServer(raw=raw) as server, BlockingConnection(server.address) as connection:
         with pytest.raises(ProtocolError):
-            connection.call(Command(34), 3.0)
+            connection.call(Command(34), 20.0)
         assert connection.closed
 
 
@@ -93,7 +110,7 @@ def test_an_http_server_is_recognised_in_the_message():
         BlockingConnection(server.address) as connection,
         pytest.raises(ProtocolError, match="HTTP"),
     ):
-        connection.call(Command(34), 3.0)
+        connection.call(Command(34), 20.0)
 
 
 def test_a_server_that_hangs_up_may_not_be_a_remoting_port():
@@ -102,7 +119,7 @@ def test_a_server_that_hangs_up_may_not_be_a_remoting_port():
         BlockingConnection(server.address) as connection,
         pytest.raises(TransportError, match=server.address),
     ):
-        connection.call(Command(34), 3.0)
+        connection.call(Command(34), 20.0)
 
 
 def test_silence_ends_in_a_timeout_that_names_the_peer():
@@ -135,7 +152,7 @@ def test_after_an_error_the_connection_is_closed_and_says_so():
         assert connection.closed
         assert not connection.healthy()
         with pytest.raises(TransportError, match="is closed"):
-            connection.call(Command(34), 3.0)
+            connection.call(Command(34), 20.0)
 
 
 def test_a_late_answer_cannot_reach_the_next_question():
@@ -150,7 +167,7 @@ def test_a_late_answer_cannot_reach_the_next_question():
 def test_an_idle_connection_that_the_server_closed_is_noticed_before_use(monkeypatch):
     monkeypatch.setattr(blocking, "_TRUSTED_IDLE_S", 0.0)
     with LoopbackServer() as server, BlockingConnection(server.address) as connection:
-        connection.call(Command(34), 3.0)
+        connection.call(Command(34), 20.0)
         assert connection.healthy()
         server.drop()
         deadline = time.monotonic() + 5.0

@@ -255,5 +255,5 @@ def test_every_frame_taken_while_it_fails_is_answered_once(connected):
                 pass
             connection.fail(TransportError("broken"))
             for thread in threads:
-                thread.join(5.0)
+                thread.join(20.0)
             assert len(told) == len(taken)

@@ -23,7 +23,7 @@ KNOWN = Reach(tls=client_context(shows_client=True))
 
 def call_blocking(address, reach, command):
     with BlockingConnection(address, reach=reach) as connection:
-        return connection.call(command, 5.0)
+        return connection.call(command, 20.0)
 
 
 def call_nonblocking(address, reach, command):
@@ -158,9 +158,9 @@ def test_requests_are_signed_and_answers_are_not(call):
 def test_an_idle_connection_is_looked_at_without_losing_anything():
     with LoopbackServer(tls=server_context()) as server:
         connection = BlockingConnection(server.address, reach=TRUSTING)
-        assert connection.call(Command(1), 5.0).code == 0
+        assert connection.call(Command(1), 20.0).code == 0
         assert connection.healthy(look=True)
-        assert connection.call(Command(2), 5.0).code == 0
+        assert connection.call(Command(2), 20.0).code == 0
         server.drop()
         deadline = time.monotonic() + 5.0
         while connection.healthy(look=True):

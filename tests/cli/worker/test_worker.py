@@ -30,6 +30,8 @@ consumer = PushConsumer({group!r}, start_from="first", workers=4)
 
 @consumer.subscribe({topic!r})
 def take(message):
+    with open({begun!r}, "ab", buffering=0) as begun:
+        begun.write(b".")
     time.sleep({slow})
     line = f"{version} {{os.getpid()}} {{message.body.decode()}}\\n"
     with open({log!r}, "ab", buffering=0) as log:
@@ -53,12 +55,20 @@ class Job:
         self.topic, self.group = unique_name("orders"), unique_name("billing")
         self.log = folder / "got.log"
         self.log.touch()
+        #: A byte for each message that a listener was given.
+        self.begun = folder / "begun.log"
+        self.begun.touch()
         cluster.admin.create_topic(self.topic, queues=4)
         self.write("v1")
 
     def write(self, version, slow=0.0) -> None:
         text = MODULE.format(
-            group=self.group, topic=self.topic, log=str(self.log), slow=slow, version=version
+            group=self.group,
+            topic=self.topic,
+            log=str(self.log),
+            begun=str(self.begun),
+            slow=slow,
+            version=version,
         )
         # A new size or time of change makes Python compile it again.
         (self.folder / "shop.py").write_text(f"{text}\n# {time.monotonic_ns()}\n", "utf-8")
@@ -135,7 +145,7 @@ class Worker:
     def end(self) -> int:
         code = self.process.wait(PATIENCE_S)
         for thread in self.threads:
-            thread.join(5.0)
+            thread.join(20.0)
         while not self._new.empty():
             self.events.append(self._new.get())
         return code
@@ -248,6 +258,7 @@ def test_the_second_signal_does_not_wait_for_listeners(job):
         worker.wait_for("ready", times=2)
         eventually(lambda: job.covered(2), "the queues are shared")
         job.send(*range(4))
+        eventually(lambda: job.begun.stat().st_size == 4, "every message is with a listener")
         worker.signal(signal.SIGTERM)
         worker.wait_for("draining", times=2)
         worker.signal(signal.SIGTERM)
