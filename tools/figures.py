@@ -87,6 +87,7 @@ _OTHERS: Final = {
     "struct-hop": "finding the ends of records",
     "arrow-ceiling": "a source that costs nothing",
     "counting-sink": "a sink that only counts",
+    "forced-without-memory": "forced without memory",
 }
 #: Of a rate more is better, of everything else less.
 _RATE: Final = "/s"
@@ -174,10 +175,16 @@ def _movement(results: Results) -> str:
             ours = [row["ours"] for row in at]
             others = [
                 [row["anchor"] for row in at if row["anchor_name"] == name]
-                for name in ("capped-rendezvous", "AVG")
+                for name in ("forced-without-memory", "capped-rendezvous", "AVG")
             ]
             lines.append((label, *map(_range, (ours, *others))))
-    heading = ("% of the queues beyond the least", "`CAPPED_HASH`", "capped rendezvous", "`AVG`")
+    heading = (
+        "% of the queues beyond the least",
+        "`CAPPED_HASH`",
+        "forced without memory",
+        "capped rendezvous",
+        "`AVG`",
+    )
     return _table(heading, lines) if lines else ""
 
 

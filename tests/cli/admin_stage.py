@@ -18,11 +18,12 @@ class Said(NamedTuple):
 def run(cluster, *arguments: str) -> Said:
     """What a shell would see of a command; `cluster` None names no name server."""
     where = () if cluster is None else ("--nameserver", cluster.nameserver)
-    out, err = io.StringIO(), io.StringIO()
+    # Some commands write bytes, which needs what is under the text.
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True), io.StringIO()
     code = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main([*arguments, *where])
         except SystemExit as end:
             code = end.code
-    return Said(code, out.getvalue(), err.getvalue())
+    return Said(code, out.buffer.getvalue().decode(), err.getvalue())

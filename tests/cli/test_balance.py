@@ -162,6 +162,24 @@ def test_a_join_under_consistent_hash_moves_no_more_than_the_newcomer_gets():
     assert step["spread"] > 1
 
 
+def test_a_topic_that_grows_moves_nothing_under_circles_of_one_broker_and_much_under_avg():
+    growing = ["--queues", "64", "--members", "8", "--brokers", "1", "--then", "queues+8"]
+    names = "AVG,AVG_BY_CIRCLE,CAPPED_HASH"
+    steps = {one["strategy"]: one for one in simulate(*growing, "--strategy", names)}
+    assert {one["least_moves"] for one in steps.values()} == {0}
+    assert {one["event"] for one in steps.values()} == {"queues+8"}
+    assert steps["AVG_BY_CIRCLE"]["moves"] == 0
+    assert 0 < steps["CAPPED_HASH"]["moves"] < steps["AVG"]["moves"]
+    assert (steps["CAPPED_HASH"]["spread"], steps["AVG"]["spread"]) == (0, 0)
+
+
+def test_new_queues_go_where_there_are_fewest_and_later_events_see_them():
+    small = ["--queues", "3", "--members", "1", "--rooms", "1"]
+    grown = simulate(*small, "--then", "queues+3,+5", "--strategy", "AVG")
+    assert [one["event"] for one in grown] == ["queues+3", "+5"]
+    assert [one["spread"] for one in grown] == [0, 0], "six queues for six members"
+
+
 def test_the_seed_decides_who_leaves():
     arguments = ("--queues", "97", "--members", "9", "--then", "-3,-2", "--strategy", "AVG")
     assert simulate(*arguments) == simulate(*arguments, "--seed", "0")

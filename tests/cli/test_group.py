@@ -6,9 +6,8 @@ import pytest
 
 from cli.admin_stage import run
 from gimbalmq import Message, Producer, PushConsumer, balance
-from gimbalmq.cli.group_explain import strategy_of as _strategy
 from gimbalmq.client.admin import Admin
-from gimbalmq.errors import AllocationError, TransportError
+from gimbalmq.errors import TransportError
 from gimbalmq.model.queue import parse_queue
 from waiting import eventually
 
@@ -137,6 +136,8 @@ def test_explain_names_the_real_owner_and_the_rule(cluster, group, topic, member
     members = [member(name, allocation=allocation) for name in ("ann", "bob")]
     eventually(lambda: settled(members, topic))
     queues = [queue for one in members for queue in owned(one, topic)]
+    with Admin(cluster.nameserver) as admin:  # every member has to know of every other one
+        eventually(lambda: not any(admin.explain(group, one).differences for one in queues))
     for queue in queues:
         said = run(cluster, "group", "explain", group, queue.path, "--json")
         assert (said.code, said.err) == (0, "")
@@ -144,39 +145,30 @@ def test_explain_names_the_real_owner_and_the_rule(cluster, group, topic, member
         expected = balance.explain(
             allocation, queue=queue, queues=queues, members=[one.client_id for one in members]
         )
+        holder = next(one.client_id for one in members if queue in one.assignment())
         assert document == {
+            "queue": queue.path,
             "owner": expected.owner,
             "rule": allocation,
             "data": expected.data,
             "sentence": expected.sentence,
+            "holders": [holder],
+            "told_by": holder,
+            "absent": {},
+            "weights": None,
+            "fallback": "",
+            "differences": [],
+            "unknown": [],
+            "without": None,
         }
-        assert (
-            queue in next(one for one in members if one.client_id == document["owner"]).assignment()
-        )
+        assert document["owner"] == holder
     text = run(cluster, "group", "explain", group, queues[0].path)
     assert text.out.startswith(queues[0].path)
     other = ["--strategy", "CONSISTENT_HASH", "--json"]
     said = run(cluster, "group", "explain", group, queues[0].path, *other)
-    assert json.loads(said.out)["rule"] == "CONSISTENT_HASH"
-
-
-@pytest.mark.parametrize(
-    ("ids", "expected"),
-    [
-        (["a@gmq1-AVG_BY_CIRCLE", "b@gmq1-AVG_BY_CIRCLE"], "AVG_BY_CIRCLE"),
-        (["1.2.3.4@5", "1.2.3.4@6"], "AVG"),
-        (["a@gmq1-CONSISTENT_HASH", "1.2.3.4@6"], "CONSISTENT_HASH"),
-        (["a@gmq1-OURS", "1.2.3.4@6"], "AVG"),
-        (["a@gmq1-OURS", "b@gmq1-OTHER"], "AVG"),
-    ],
-)
-def test_the_strategy_is_read_from_the_ids(ids, expected):
-    assert _strategy(ids) == expected
-
-
-def test_strategies_that_do_not_fit_together_are_told():
-    with pytest.raises(AllocationError, match=r"different strategies \(AVG, AVG_BY_CIRCLE\)"):
-        _strategy(["a@gmq1-AVG", "b@gmq1-AVG_BY_CIRCLE"])
+    other = json.loads(said.out)
+    assert (other["rule"], other["told_by"]) == ("CONSISTENT_HASH", None)
+    assert f"what CONSISTENT_HASH would give; the members use {allocation}" in other["sentence"]
 
 
 def test_reset_moves_the_group_and_tells_from_where(cluster, group, topic, member):

@@ -55,6 +55,8 @@ def test_explain_tells_what_would_change_without_a_member(cluster, group, topic,
     ann, bob = member("ann"), member("bob")
     eventually(lambda: len(owned(ann, topic)) == len(owned(bob, topic)) == 2)
     queue = min(owned(bob, topic))
+    with Admin(cluster.nameserver) as admin:  # every member has to know of every other one
+        eventually(lambda: not admin.explain(group, queue).differences)
     said = run(cluster, "group", "explain", group, queue.path, "--without", "bob", "--json")
     assert said.code == 0, said.err
     document = json.loads(said.out)
@@ -72,7 +74,7 @@ def test_explain_tells_what_would_change_without_a_member(cluster, group, topic,
     text = run(cluster, "group", "explain", group, queue.path, "--without", bob.client_id)
     assert f"Without {bob.client_id}" in text.out
     plain = json.loads(run(cluster, "group", "explain", group, queue.path, "--json").out)
-    assert set(plain) == {"owner", "rule", "data", "sentence"}
+    assert plain["without"] is None
 
 
 def test_explain_without_a_stranger_or_everybody_is_refused(cluster, group, topic, member):

@@ -14,6 +14,7 @@ from gimbalmq import (
 )
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, ProtocolError
+from gimbalmq.flows.weights import PublishedWeights, read_weights
 from gimbalmq.model.weights import WEIGHTS_TOPIC, QueueWeights
 from gimbalmq.wire.weights import encode_weights
 from waiting import eventually
@@ -70,6 +71,32 @@ def test_a_group_follows_what_is_published(cluster):
             eventually(lambda: {queues[4]} in [share_of(one) for one in everybody])
             strategies = {one.strategy for one in admin.group("billing").members}
             assert strategies == {"WEIGHTED.published"}
+
+
+def test_a_weights_topic_that_was_made_again_with_as_many_documents_is_noticed(cluster):
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(6)]
+    cluster.create_topic(WEIGHTS_TOPIC, queues=1)
+    with Admin(cluster.nameserver) as admin:
+
+        def look(known):
+            return admin.run(
+                lambda servers, limit_s: read_weights(
+                    servers, "billing", WEIGHTS_TOPIC, known, limit_s
+                )
+            )
+
+        for version in (1, 2):
+            publish(cluster, queues[1], version)
+        before = look(PublishedWeights())
+        assert before.weights("orders") == {queues[1].path: 5.0}
+        admin.delete_topic(WEIGHTS_TOPIC)
+        admin.create_topic(WEIGHTS_TOPIC, queues=1)
+        for version in (1, 2):
+            publish(cluster, queues[4], version)
+        after = look(before)
+        assert after.position == before.position
+        assert after.weights("orders") == {queues[4].path: 5.0}
+        assert look(after) == after
 
 
 def test_a_weights_topic_that_cannot_be_used_keeps_a_member_from_joining(cluster):

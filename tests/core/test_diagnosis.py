@@ -18,6 +18,7 @@ from gimbalmq.core.group_facts import (
     QueueFacts,
 )
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.sharing import Sharing
 
 QUEUES = [MessageQueue("orders", broker, number) for broker in "ab" for number in range(4)]
 RETRY = MessageQueue("%RETRY%billing", "a", 0)
@@ -113,6 +114,24 @@ def test_a_queue_that_nobody_holds_is_found():
     ill = both(member(0, lambda one: change(one, held=dict(list(one.held.items())[1:]))))
     (found,) = diagnose(ill).findings
     assert (found.code, found.queues, found.members) == ("QUEUE_UNOWNED", ("orders/a/0",), ())
+
+
+def test_queues_that_wait_for_an_absent_member_are_told_to():
+    ids = [f"{name}@gmq1-AVG+rejoin30" for name in ("ann", "bob", "cid")]
+    *here, gone = ids
+    shares = balance.allocate("AVG", queues=QUEUES, members=ids)
+
+    def look(sharing, position=5):
+        one = sample(here, shares=shares, position=position)
+        members = tuple(change(it, language="PYTHON", sharing=sharing) for it in one.members)
+        return change(one, members=members)
+
+    says = Sharing("AVG", "AVG", waits={gone: 12.0})
+    (found,) = diagnose(facts(look(says), look(says, 8))).findings
+    assert found.code == "QUEUE_UNOWNED"
+    assert found.action.startswith(f"'{gone}' is absent, and its queues wait for it, 12.0 s more")
+    (found,) = diagnose(facts(look(None), look(None, 8))).findings
+    assert "if a member restarts, they wait 30 s for it" in found.action
 
 
 def test_a_retry_queue_that_nobody_holds_counts_once_a_message_waits_in_it():

@@ -27,10 +27,23 @@ class Topic:
         self.exists = True
         self.reachable = True
         self.asked = []
+        #: How many bytes the broker's log has: it goes on when a topic is deleted.
+        self.log = 0
+        self.places = []
+
+    def make_again(self):
+        self.bodies.clear()
+        self.places.clear()
+        self.first = 0
 
     def publish(self, topic, weight, version=1):
         document = QueueWeights(version, topic, 0, {f"{topic}/broker-a/0": weight})
-        self.bodies.append(encode_weights(document))
+        self.store(encode_weights(document))
+
+    def store(self, body):
+        self.bodies.append(body)
+        self.places.append(self.log)
+        self.log += len(body)
 
     def look(self, known=None):
         """Run the flow against this topic."""
@@ -73,7 +86,13 @@ class Topic:
             return answer
         until = min(offset + 2, end)  # two at a time
         body = b"".join(
-            encode_record(topic=WEIGHTS_TOPIC, body=self.bodies[at], queue_offset=at)
+            encode_record(
+                topic=WEIGHTS_TOPIC,
+                body=self.bodies[at],
+                queue_offset=at,
+                physical_offset=self.places[at],
+                store_timestamp_ms=1_700_000_000_000,
+            )
             for at in range(offset, until)
         )
         return ok(body, nextBeginOffset=until, **bounds)
@@ -130,16 +149,57 @@ def test_a_topic_that_was_deleted_and_made_again_is_read_from_its_beginning():
     for version in range(1, 6):
         topic.publish("orders", 2.0, version=version)
     state = topic.look()
-    topic.bodies.clear()
+    topic.make_again()
     topic.publish("orders", 7.0, version=1)
     assert topic.look(state).weights("orders") == {"orders/broker-a/0": 7.0}
     assert topic.look(state).version("orders") == 1
 
 
+@pytest.mark.parametrize("more", [0, 1, 7])
+def test_it_is_read_anew_also_when_it_has_as_many_documents_as_before_or_more(more):
+    topic = Topic()
+    for name in ("gone", "orders", "bills"):
+        topic.publish(name, 2.0, version=5)
+    state = topic.look()
+    topic.make_again()
+    topic.publish("orders", 7.0, version=1)
+    for number in range(2 + more):
+        topic.publish("bills", 3.0, version=number)
+    state = topic.look(state)
+    assert state.documents.keys() == {"orders", "bills"}, "what only the old one had is forgotten"
+    assert state.weights("orders") == {"orders/broker-a/0": 7.0}
+    assert state == topic.look()
+
+
+def test_when_retention_took_the_last_document_that_was_read_it_goes_on_with_what_is_stored():
+    topic = Topic()
+    topic.publish("orders", 2.0)
+    state = topic.look()
+    topic.first = 1
+    state = topic.look(state)
+    assert (state.documents, state.last) == ({}, None)
+    topic.publish("bills", 3.0)
+    topic.publish("orders", 4.0, version=2)
+    assert topic.look(state).documents.keys() == {"orders", "bills"}
+    topic.first = 2
+    assert topic.look(state) == topic.look()
+
+
+def test_a_topic_made_again_is_noticed_also_when_nothing_of_the_old_one_was_stored_any_more():
+    topic = Topic()
+    topic.publish("orders", 2.0)
+    state = topic.look()
+    topic.first = 1
+    state = topic.look(state)
+    topic.make_again()
+    topic.publish("bills", 3.0)
+    assert topic.look(state).documents.keys() == {"bills"}
+
+
 def test_documents_that_cannot_be_used_are_passed_over_and_named():
     topic = Topic()
     topic.publish("orders", 2.0, version=1)
-    topic.bodies.append(b"nonsense")
+    topic.store(b"nonsense")
     topic.publish("orders", -1.0, version=3)
     state = topic.look()
     assert state.version("orders") == 1
@@ -154,7 +214,10 @@ def test_several_queues_have_no_order_and_are_refused():
         Topic(queues=4).look()
 
 
-@given(st.lists(st.tuples(st.sampled_from(["look", "publish", "trim"]), st.integers(0, 2))))
+STEPS = st.sampled_from(["look", "publish", "trim", "make again"])
+
+
+@given(st.lists(st.tuples(STEPS, st.integers(0, 2))))
 def test_whenever_members_look_in_the_end_they_use_the_same(steps):
     topic = Topic()
     states = [PublishedWeights(), PublishedWeights()]
@@ -163,6 +226,8 @@ def test_whenever_members_look_in_the_end_they_use_the_same(steps):
             topic.publish(f"topic-{which}", float(number + 1), version=number)
         elif step == "trim":
             topic.first = min(topic.first + which, len(topic.bodies))
+        elif step == "make again":
+            topic.make_again()
         elif which < 2:
             states[which] = topic.look(states[which])
     newcomer = topic.look()

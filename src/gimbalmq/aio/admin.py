@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 from gimbalmq.client.admin_questions import AdminQuestions, ResetWish
 from gimbalmq.client.options import Start
 from gimbalmq.core.diagnosis import Diagnosis, Limits
+from gimbalmq.core.explanation import QueueExplanation
 from gimbalmq.errors import GimbalError, StateError
 from gimbalmq.flows.admin_groups import GroupView, Member
 from gimbalmq.flows.admin_offsets import QueueOffsets
@@ -144,6 +145,17 @@ class Admin(AdminQuestions):
         """Look for faults of a group: in two looks, by asking every broker and every member."""
         flow = self._diagnose(group, interval_s=interval_s, probe_locks=probe_locks, limits=limits)
         return await self._run(flow)
+
+    async def explain(
+        self,
+        group: str,
+        queue: MessageQueue,
+        *,
+        without: Iterable[str] = (),
+        strategy: str | None = None,
+    ) -> QueueExplanation:
+        """Say why a queue of a running group is where it is, and what if members left."""
+        return await self._run(self._explain(group, queue, without=without, strategy=strategy))
 
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
         """How far a group is in the queues it knows, as brokers keep statistics of it."""

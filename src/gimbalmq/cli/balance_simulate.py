@@ -1,4 +1,4 @@
-"""`gimbalmq balance simulate`: let members join, leave and restart, and compare the strategies.
+"""`gimbalmq balance simulate`: let members and queues come and go, and compare the strategies.
 
 Decides which groups are compared and how the answer looks; the shares come from
 `gimbalmq.balance`. A broker is asked only when a live group is the start.
@@ -29,7 +29,7 @@ from gimbalmq.model.queue import MessageQueue
 __all__ = ["simulate_command", "zone_separator"]
 
 _SIMULATE_HELP: Final = """\
-Let members join and leave, and compare what each strategy moves.
+Let members join and leave and topics grow, and compare what each strategy moves.
 
 \b
 moves        queues that change hands
@@ -46,6 +46,7 @@ Examples:
   gimbalmq balance simulate --queues 64 --members 8 --then +1
   gimbalmq balance simulate --queues 256 --members 15 --then +1,-1 \\
     --strategy AVG,CONSISTENT_HASH
+  gimbalmq balance simulate --queues 64 --members 8 --then queues+8
   gimbalmq balance simulate --queues 64 --members 8 --then restart --json
   gimbalmq balance simulate --group billing --then +2
 
@@ -60,7 +61,8 @@ JSON:
 """
 
 
-_EVENT: Final = re.compile(r"[+-][1-9][0-9]*|restart")
+_EVENT: Final = re.compile(r"[+-][1-9][0-9]*|queues\+[1-9][0-9]*|restart")
+_GROWTH: Final = "queues+"
 _BAR_WIDTH: Final = 24
 
 
@@ -113,8 +115,9 @@ class _Settings(msgspec.Struct, frozen=True):
     "events",
     default="",
     metavar="EVENTS",
-    help="What happens, one after the other: +1 a member joins, -2 two leave, restart: each "
-    "leaves and comes back in turn. Nothing: the start itself is measured.",
+    help="What happens, one after the other: +1 a member joins, -2 two leave, queues+8 as many "
+    "are added to each topic, restart: each leaves and comes back in turn. Nothing: the start "
+    "itself is measured.",
 )
 @click.option(
     "--strategy",
@@ -171,7 +174,7 @@ def simulate_command(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Let members join and leave, and compare what each strategy moves."""
+    """Let members and queues come and go, and compare what each strategy moves."""
     plan = _events(events)
     separator = None if zone is None else zone_separator(zone)
     settings = _Settings(rooms, separator, _weights(weights), live is not None)
@@ -183,10 +186,8 @@ def simulate_command(
         raise click.UsageError("give --queues and --members, or --group alone")
     strategies = list(_chosen(names, settings))
     try:
-        history = list(_histories(plan, start.members, rooms, seed))
-        steps = [
-            step for event in _run(strategies, start.queues, history, hand_over_s) for step in event
-        ]
+        history = list(_histories(plan, start, rooms, seed))
+        steps = [step for event in _run(strategies, history, hand_over_s) for step in event]
     except AllocationError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
@@ -258,7 +259,7 @@ def _events(text: str) -> list[str]:
         if not _EVENT.fullmatch(event):
             raise click.BadParameter(
                 f"'{event}' is not an event: write +1 for a member that joins, -2 for two that "
-                "leave, restart, and commas between events",
+                "leave, queues+8 for queues that are added, restart, and commas between events",
                 param_hint="--then",
             )
     return events
@@ -318,23 +319,33 @@ def _member(number: int, rooms: int) -> str:
     return f"member-{number:06d}@{_room(number % rooms)}"
 
 
+class _Moment(msgspec.Struct, frozen=True):
+    """Who is there, and what is to be shared out."""
+
+    queues: list[MessageQueue]
+    members: list[str]
+
+
 def _histories(
-    events: list[str], members: list[str], rooms: int, seed: int
-) -> Iterator[tuple[str, list[list[str]]]]:
-    """The member lists that each event leads through; the same for every strategy."""
+    events: list[str], start: _Start, rooms: int, seed: int
+) -> Iterator[tuple[str, list[_Moment]]]:
+    """What each event leads through; the same for every strategy."""
     chance = random.Random(seed)  # noqa: S311 a reproducible choice, not a secret
-    present = list(members)
-    joined = len(members)
-    yield "start", [list(present)]
+    queues, present = start.queues, list(start.members)
+    joined = len(present)
+    yield "start", [_Moment(queues, list(present))]
     for event in events:
         if event == "restart":
             if len(present) < 2:
                 raise AllocationError("restart: a lone member leaves its queues to nobody")
             lists = ([one for one in present if one != gone] for gone in tuple(present))
-            yield event, [step for without in lists for step in (without, list(present))]
+            steps = [step for without in lists for step in (without, list(present))]
+            yield event, [_Moment(queues, members) for members in steps]
             continue
-        count = int(event[1:])
-        if event.startswith("+"):
+        count = int(event.removeprefix(_GROWTH).lstrip("+-"))
+        if event.startswith(_GROWTH):
+            queues = _grown(queues, count)
+        elif event.startswith("+"):
             present += (_member(joined + number, rooms) for number in range(count))
             joined += count
         elif count >= len(present):
@@ -345,23 +356,36 @@ def _histories(
         else:
             for member in chance.sample(present, count):
                 present.remove(member)
-        yield event, [list(present)]
+        yield event, [_Moment(queues, list(present))]
+
+
+def _grown(queues: list[MessageQueue], count: int) -> list[MessageQueue]:
+    """The queues, and `count` more of each topic, where it has fewest; numbers go on."""
+    numbers: dict[str, dict[str, int]] = {}
+    for queue in queues:
+        brokers = numbers.setdefault(queue.topic, {})
+        brokers[queue.broker] = max(brokers.get(queue.broker, 0), queue.queue_id + 1)
+    more = []
+    for topic, brokers in sorted(numbers.items()):
+        for _ in range(count):
+            broker = min(sorted(brokers), key=brokers.__getitem__)
+            more.append(MessageQueue(topic, broker, brokers[broker]))
+            brokers[broker] += 1
+    return [*queues, *more]
 
 
 def _run(
-    strategies: list[Strategy],
-    queues: list[MessageQueue],
-    history: list[tuple[str, list[list[str]]]],
-    hand_over_s: float,
+    strategies: list[Strategy], history: list[tuple[str, list[_Moment]]], hand_over_s: float
 ) -> Iterator[list[_Step]]:
-    shares = [allocate(one, queues=queues, members=history[0][1][0]) for one in strategies]
+    first = history[0][1][0]
+    shares = [allocate(one, queues=first.queues, members=first.members) for one in strategies]
     # The start is a step of its own only when nothing follows: it has nothing to be compared with.
-    for event, lists in history[1:] or history:
+    for event, moments in history[1:] or history:
         steps = []
         for number, one in enumerate(strategies):
             parts = []
-            for members in lists:
-                after = allocate(one, queues=queues, members=members)
+            for moment in moments:
+                after = allocate(one, queues=moment.queues, members=moment.members)
                 parts.append(measure(shares[number], after))
                 shares[number] = after
             total = _total(parts)
@@ -408,9 +432,10 @@ def _picture(steps: list[_Step]) -> Iterator[str]:
         return
     yield "Moves (| is the least) and the pause that they cost:"
     wide = max(len(one.strategy) for one in steps)
+    tall = max(7, *(len(one.event) for one in steps))
     for step in steps:
         bar = _bar(step.measures, most)
-        yield f"{step.event:>7} {step.strategy:<{wide}} {bar:<{_BAR_WIDTH + 1}} {step.pause_s:g} s"
+        yield f"{step.event:>{tall}} {step.strategy:<{wide}} {bar:<{_BAR_WIDTH + 1}} {step.pause_s:g} s"
 
 
 def _bar(measures: Measures, most: int) -> str:

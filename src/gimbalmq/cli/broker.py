@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -26,7 +27,20 @@ from gimbalmq.cli.serving import (
 __all__ = ["broker"]
 
 
-@click.command()
+_HELP: Final = """\
+Run a broker until Ctrl-C (or SIGTERM). For development and tests: it has no replica.
+
+It registers with every name server, also with one that starts later. With --json the first
+line is {"event":"ready","name":...,"address":...,"nameserver":...,"pid":...}.
+
+\b
+Examples:
+  gimbalmq broker --nameserver 127.0.0.1:9876
+  gimbalmq broker --nameserver 127.0.0.1:9876 --name broker-b --data data-b
+"""
+
+
+@click.command(help=_HELP)
 @nameserver_option
 @click.option("--name", default="broker-a", show_default=True, help="Name of the broker.")
 @click.option("--cluster", default="DefaultCluster", show_default=True, help="Name of its cluster.")
@@ -58,11 +72,7 @@ def broker(
     faithful: bool,
     as_json: bool,
 ) -> None:
-    """Run a broker until Ctrl-C (or SIGTERM). For development and tests: it has no replica.
-
-    It registers with every name server, also with one that starts later. With --json the first
-    line is {"event":"ready","name":...,"address":...,"nameserver":...,"pid":...}.
-    """
+    """Run a broker."""
     if not nameserver:
         raise click.UsageError("give the name servers with --nameserver, or set NAMESRV_ADDR.")
     tls, accounts = server_tls(tls_cert, tls_key), accounts_in(acl)

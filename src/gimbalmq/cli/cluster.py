@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
 import click
 
@@ -48,7 +49,21 @@ def cluster() -> None:
     """Start RocketMQ on this machine."""
 
 
-@cluster.command()
+_UP_HELP: Final = """\
+Start a cluster and keep it running until Ctrl-C (or SIGTERM).
+
+With --json the first line is {"event":"ready",...}; the cluster takes requests from then on.
+Interface, flush policy, accounts, TLS and --faithful are for the embedded cluster.
+
+\b
+Examples:
+  gimbalmq cluster up
+  gimbalmq cluster up --brokers 2 --data data
+  gimbalmq cluster up --engine apache --json
+"""
+
+
+@cluster.command(help=_UP_HELP)
 @click.option(
     "--engine",
     type=click.Choice(list(ENGINES)),
@@ -89,11 +104,7 @@ def up(
     faithful: bool,
     as_json: bool,
 ) -> None:
-    """Start a cluster and keep it running until Ctrl-C (or SIGTERM).
-
-    With --json the first line is {"event":"ready",...}; the cluster takes requests from then on.
-    Interface, flush policy, accounts, TLS and --faithful are for the embedded cluster.
-    """
+    """Start a cluster and keep it running."""
     options = ClusterOptions(
         version=version,
         brokers=brokers,

@@ -48,6 +48,11 @@ _LIST_HELP: Final = """\
 List the consumer groups that brokers know, whether members run or not.
 
 \b
+Examples:
+  gimbalmq group list
+  gimbalmq group list --all --json
+
+\b
 JSON: a list of names.
   ["billing","shipping"]
 """
@@ -60,6 +65,12 @@ number of messages that the group has not finished. A - means unknown: nobody ho
 nothing is committed. The %RETRY% topic brings failed messages back to the group.
 
 --live draws it again every second, with the queues that moved since it began.
+
+\b
+Examples:
+  gimbalmq group show billing
+  gimbalmq group show billing --json
+  gimbalmq group show billing --live --interval 2
 
 \b
 JSON (null = unknown):

@@ -1,41 +1,33 @@
 """`gimbalmq group explain`: why a queue belongs to its owner, and what if somebody left.
 
-Decides the form of the answers; they come from `gimbalmq.balance`.
+Decides the form of the answers; they come from `Admin.explain`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 import click
-import msgspec
 
-from gimbalmq import balance
 from gimbalmq.cli.access import access_option, access_options
 from gimbalmq.cli.group_doctor import unknown_group
 from gimbalmq.cli.output import json_option, nameserver_option, print_json, print_table
-from gimbalmq.client.admin import Admin, GroupView
-from gimbalmq.core.identity import (
-    FALLBACK_STRATEGY,
-    agreed_strategy,
-    allocation_members,
-    capability,
-    stem_of,
-)
-from gimbalmq.errors import AllocationError, ConfigurationError, StateError, TopicNotFoundError
-from gimbalmq.model.queue import MessageQueue, parse_queue, sorted_queues
+from gimbalmq.client.admin import Admin
+from gimbalmq.model.queue import parse_queue
+from gimbalmq.model.sharing import WithoutMembers
 
-__all__ = ["explain_command", "shared_queues", "strategy_of"]
+__all__ = ["explain_command"]
 
 _EXPLAIN_HELP: Final = """\
 Say which member a queue belongs to, and why.
 
-QUEUE is TOPIC/BROKER/NUMBER. The members are those of this moment. The strategy is the one that
-their client ids carry; Java's members do not say theirs, and a group of only such members is
-taken to use AVG, Java's default, unless --strategy names another.
+QUEUE is TOPIC/BROKER/NUMBER. Every member is asked what it holds, and one of ours why: members know
+which absent ones they still count, which published weights they use and what their zones are. Java's
+members do not say by what they share out, so what they hold is compared with what Java's strategies
+give. What is not as the rule says, and what cannot be known, is told.
 
 --without tells what would change if a member left: who would get this queue, and all the moves.
+--strategy tells what another strategy would give.
 
 \b
 Examples:
@@ -45,16 +37,17 @@ Examples:
 
 \b
 JSON:
-  {"owner","rule","data","sentence"}
-  and with --without also
-  "without":{"members","owner","sentence","moves":[{"queue","from","to"}]}
+  {"queue","owner","rule","data","sentence","holders":[],"told_by","absent":{MEMBER:SECONDS},
+   "weights":{"topic","version","weight"},"fallback","differences":[],"unknown":[],"without"}
+weights and without may be null; with --without it is
+  {"members":[],"owner","sentence","moves":[{"queue","from","to"}],"strategy","reason","waits_s"}
 """
 
 
 @click.command("explain", help=_EXPLAIN_HELP)
 @click.argument("name", metavar="GROUP")
 @click.argument("path", metavar="QUEUE")
-@click.option("--strategy", help="The strategy that the members are known to use.")
+@click.option("--strategy", help="Say what this strategy would give.")
 @click.option(
     "--without",
     multiple=True,
@@ -76,132 +69,28 @@ def explain_command(
     """Say which member a queue belongs to, and why."""
     queue = parse_queue(path)
     with Admin(nameserver, **access_options()) as admin:
-        view = admin.group(name)
-        ids = [member.client_id for member in view.members]
-        _check_shared(admin, view, queue)
-        queues = shared_queues(admin, view.topics | {queue.topic}, queue.topic)
-    chosen = strategy or strategy_of(ids)
-    if chosen.rpartition("-")[2].startswith("WEIGHTED."):
-        raise StateError(
-            f"the members use {chosen}, with weights that only they know: --strategy WEIGHTED "
-            "explains what equal weights would give"
-        )
-    if chosen.startswith("ZONED."):
-        raise StateError(
-            f"the members use {chosen}, with zones that only they know: --strategy CAPPED_HASH "
-            "explains what one zone for all would give"
-        )
-    explanation = balance.explain(
-        chosen, queue=queue, queues=queues, members=allocation_members(ids), group=name
-    )
-    later = _without(chosen, queue, queues, ids, _named(ids, without)) if without else None
+        if not admin.members(name) and name not in admin.groups(internal=True):
+            raise unknown_group(name)
+        found = admin.explain(name, queue, without=without, strategy=strategy)
     if as_json:
-        print_json(_document(explanation, later))
+        print_json(found)
         return
-    click.echo(explanation.sentence)
-    if later is not None:
-        click.echo(f"Without {', '.join(later.members)}: {later.sentence}")
+    click.echo(found.sentence)
+    if found.without is not None:
+        click.echo(_later_text(found.without))
         print_table(
             ("queue", "from", "to"),
-            [(one["queue"], one["from"], one["to"]) for one in later.moves],
-            title=f"{len(later.moves)} queues would move",
+            [(one.queue, one.origin, one.to) for one in found.without.moves],
+            title=f"{len(found.without.moves)} queues would move",
         )
 
 
-class _Later(msgspec.Struct, frozen=True):
-    """What would be if some members left."""
-
-    members: tuple[str, ...]
-    owner: str | None
-    sentence: str
-    moves: tuple[dict[str, str | None], ...]
-
-
-def _document(explanation: balance.Explanation, later: _Later | None) -> dict[str, Any]:
-    document = msgspec.structs.asdict(explanation)
-    return document if later is None else {**document, "without": msgspec.structs.asdict(later)}
-
-
-def _named(ids: list[str], names: tuple[str, ...]) -> tuple[str, ...]:
-    """The client ids that are meant, which may be given without the part that we append."""
-    chosen = []
-    for name in names:
-        found = [one for one in dict.fromkeys(ids) if name in {one, stem_of(one)}]
-        if not found:
-            raise ConfigurationError(
-                f"'{name}' is no member of the group: it has {', '.join(sorted(set(ids)))}"
-            )
-        chosen += found
-    return tuple(chosen)
-
-
-def _without(
-    strategy: str,
-    queue: MessageQueue,
-    queues: list[MessageQueue],
-    ids: list[str],
-    leaving: tuple[str, ...],
-) -> _Later:
-    rest = [one for one in ids if one not in leaving]
-    if not rest:
-        raise StateError(f"without {', '.join(leaving)} nobody is left to own {queue.path}")
-    # A strategy that needed every member's consent may come back when a foreign one leaves.
-    then = strategy if strategy_of(ids) != strategy else strategy_of(rest)
-    before = _owners(strategy, queues, ids)
-    after = _owners(then, queues, rest)
-    explanation = balance.explain(
-        then, queue=queue, queues=queues, members=allocation_members(rest)
+def _later_text(later: WithoutMembers) -> str:
+    kept = (
+        ""
+        if later.waits_s is None
+        else f"for {later.waits_s:g} s nothing would move, because their queues would be kept for "
+        "them (rejoin_grace_s). Then: "
     )
-    moves = tuple(
-        {"queue": one.path, "from": before.get(one), "to": after.get(one)}
-        for one in sorted_queues(queues)
-        if before.get(one) != after.get(one)
-    )
-    return _Later(leaving, explanation.owner, explanation.sentence, moves)
-
-
-def _owners(strategy: str, queues: list[MessageQueue], ids: list[str]) -> dict[MessageQueue, str]:
-    shares = balance.allocate(strategy, queues=queues, members=allocation_members(ids))
-    return {queue: member for member, share in shares.items() for queue in share}
-
-
-def _check_shared(admin: Admin, view: GroupView, queue: MessageQueue) -> None:
-    """Refuse what nobody shares out."""
-    if not view.members:
-        if view.group not in admin.groups(internal=True):
-            raise unknown_group(view.group)
-        raise StateError(f"group '{view.group}' has no member now, so nobody owns {queue.path}")
-    if view.broadcasting:
-        raise StateError(
-            f"group '{view.group}' broadcasts: every member reads every queue, {queue.path} too"
-        )
-    if queue.topic not in view.topics:
-        subscribed = ", ".join(sorted(view.topics)) or "nothing"
-        raise StateError(
-            f"group '{view.group}' does not subscribe to topic '{queue.topic}', so nobody owns "
-            f"{queue.path}; it subscribes to {subscribed}"
-        )
-
-
-def shared_queues(admin: Admin, topics: Iterable[str], asked: str | None) -> list[MessageQueue]:
-    """The queues of the topics; one that does not exist is an error only when it was asked for."""
-    queues: list[MessageQueue] = []
-    for topic in sorted(topics):
-        try:
-            queues += admin.route(topic).subscribe_queues()
-        except TopicNotFoundError:
-            if topic == asked:
-                raise
-    return queues
-
-
-def strategy_of(client_ids: list[str]) -> str:
-    """What the group shares out with, from what the client ids say."""
-    promised = filter(None, map(capability, client_ids))
-    used = {agreed_strategy(client_ids, one.strategy).strategy for one in promised}
-    if len(used) > 1:
-        raise AllocationError(
-            f"the members use different strategies ({', '.join(sorted(used))}), so their shares "
-            "do not fit together: give all the same; --strategy explains what one of them thinks"
-        )
-    return used.pop() if used else FALLBACK_STRATEGY
+    fallen_back = f" {later.reason}." if later.reason else ""
+    return f"Without {', '.join(later.members)}: {kept}{later.sentence}{fallen_back}"

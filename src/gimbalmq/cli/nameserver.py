@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -22,7 +23,19 @@ from gimbalmq.cli.serving import (
 __all__ = ["nameserver"]
 
 
-@click.command()
+_HELP: Final = """\
+Run a name server until Ctrl-C (or SIGTERM). For development and tests.
+
+With --json the first line is {"event":"ready","address":...,"pid":...}.
+
+\b
+Examples:
+  gimbalmq nameserver
+  gimbalmq nameserver --port 9877 --json
+"""
+
+
+@click.command(help=_HELP)
 @port_option(9876)
 @listening_options
 @data_option("its configuration")
@@ -38,10 +51,7 @@ def nameserver(
     *,
     as_json: bool,
 ) -> None:
-    """Run a name server until Ctrl-C (or SIGTERM). For development and tests.
-
-    With --json the first line is {"event":"ready","address":...,"pid":...}.
-    """
+    """Run a name server."""
     tls = server_tls(tls_cert, tls_key)
 
     def say(plan: Plan) -> None:

@@ -35,6 +35,11 @@ _LIST_HELP: Final = """\
 List the pipelines with their options; a star marks those that must be given.
 
 \b
+Examples:
+  gimbalmq pipeline list
+  gimbalmq pipeline list --json
+
+\b
 JSON: [{"name","summary","options":[{"name","required","default"}]}]
 """
 

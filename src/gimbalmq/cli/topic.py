@@ -41,6 +41,11 @@ RocketMQ's own topics, and the retry and dead-letter topics of groups, are left 
 is given.
 
 \b
+Examples:
+  gimbalmq topic list
+  gimbalmq topic list --all --json
+
+\b
 JSON: a list of names.
   ["orders","payments"]
 """
@@ -65,6 +70,11 @@ Show where a topic lives and what its queues hold.
 
 minimum is the first offset that is still stored, maximum one past the last: their difference is
 the number of messages.
+
+\b
+Examples:
+  gimbalmq topic show orders
+  gimbalmq topic show orders --json
 
 \b
 JSON:

@@ -14,6 +14,7 @@ from gimbalmq.client.access import AccessOptions
 from gimbalmq.client.admin_questions import AdminQuestions, ResetWish
 from gimbalmq.client.options import Start
 from gimbalmq.core.diagnosis import Diagnosis, Finding, Limits
+from gimbalmq.core.explanation import QueueExplanation
 from gimbalmq.flows.admin_groups import GroupView, Member
 from gimbalmq.flows.admin_offsets import QueueOffsets
 from gimbalmq.flows.effects import Flow
@@ -24,7 +25,15 @@ from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.wire.bodies import ConsumeStats, TopicStats
 from gimbalmq.wire.record import ReceivedMessage
 
-__all__ = ["Admin", "Diagnosis", "Finding", "GroupView", "Member", "QueueOffsets"]
+__all__ = [
+    "Admin",
+    "Diagnosis",
+    "Finding",
+    "GroupView",
+    "Member",
+    "QueueExplanation",
+    "QueueOffsets",
+]
 
 _T = TypeVar("_T")
 
@@ -178,6 +187,36 @@ class Admin(AdminQuestions):
         """
         flow = self._diagnose(group, interval_s=interval_s, probe_locks=probe_locks, limits=limits)
         return self._run(flow)
+
+    def explain(
+        self,
+        group: str,
+        queue: MessageQueue,
+        *,
+        without: Iterable[str] = (),
+        strategy: str | None = None,
+    ) -> QueueExplanation:
+        """Say why a queue of a running group is where it is, and what if members left.
+
+        Every member is asked what it holds, and one of ours for the reason, because only members
+        know which absent ones they still count (`rejoin_grace_s`), which published weights they
+        have read, and what their zones are. What differs from the rule, and what cannot be known,
+        is part of the answer. `gimbalmq.balance.explain` computes the same for groups that do not
+        run.
+
+        Args:
+            group: The group.
+            queue: One of a topic that it subscribes to.
+            without: Members that might leave, absent ones included: client ids, or the names given
+                to them.
+            strategy: Say what this strategy would give instead.
+
+        Raises:
+            StateError: nobody shares the queue out: the group has no member, broadcasts, or does
+                not read the topic; or nobody would be left.
+            AllocationError: there is no such queue, or `strategy` cannot be used.
+        """
+        return self._run(self._explain(group, queue, without=without, strategy=strategy))
 
     def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
         """How far a group is in the queues it knows, as brokers keep statistics of it.

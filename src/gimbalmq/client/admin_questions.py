@@ -16,8 +16,10 @@ from gimbalmq.client.options import Start, checked_access, positive
 from gimbalmq.client.options import start_from as read_start
 from gimbalmq.client.tailing import Tail
 from gimbalmq.core.diagnosis import Diagnosis, Limits, diagnose
+from gimbalmq.core.explanation import QueueExplanation
 from gimbalmq.errors import ConfigurationError, OffsetError
 from gimbalmq.flows.admin import create_topic, delete_topic, fetch_topic_stats, list_topics
+from gimbalmq.flows.admin_explain import explain_queue
 from gimbalmq.flows.admin_facts import collect_facts
 from gimbalmq.flows.admin_groups import (
     GroupView,
@@ -36,7 +38,7 @@ from gimbalmq.flows.admin_offsets import (
 )
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers, fetch_route
-from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.queue import MessageQueue, parse_queue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.wire.bodies import ConsumeStats, TopicStats
 from gimbalmq.wire.names import check_group, is_system_name
@@ -156,6 +158,47 @@ class AdminQuestions:
             probe_locks=probe_locks,
         )
         return diagnose(facts, limits)
+
+    def _explain(
+        self, group: str, queue: MessageQueue, *, without: Iterable[str], strategy: str | None
+    ) -> Flow[QueueExplanation]:
+        wire_queue = self.namespace.wire_queue(queue)
+        found = yield from explain_queue(
+            self._nameservers,
+            self._wire_group(group),
+            wire_queue,
+            self._timeout_s,
+            without=tuple(without),
+            strategy=strategy,
+        )
+        return found if wire_queue == queue else self._in_user_names(found, queue.topic)
+
+    def _in_user_names(self, found: QueueExplanation, topic: str) -> QueueExplanation:
+        """As the user knows topics: without the namespace."""
+        wire_topic = self.namespace.wire(topic)
+
+        def named(text: str) -> str:
+            return text.replace(f"{wire_topic}/", f"{topic}/").replace(
+                f"'{wire_topic}'", f"'{topic}'"
+            )
+
+        later = found.without
+        if later is not None:
+            moves = tuple(
+                msgspec.structs.replace(
+                    one, queue=self.namespace.user_queue(parse_queue(one.queue)).path
+                )
+                for one in later.moves
+            )
+            later = msgspec.structs.replace(later, sentence=named(later.sentence), moves=moves)
+        return msgspec.structs.replace(
+            found,
+            queue=named(found.queue),
+            sentence=named(found.sentence),
+            differences=tuple(map(named, found.differences)),
+            unknown=tuple(map(named, found.unknown)),
+            without=later,
+        )
 
     def _consume_stats(self, group: str, topic: str | None) -> Flow[ConsumeStats]:
         wire_topic = None if topic is None else self.namespace.wire(topic)

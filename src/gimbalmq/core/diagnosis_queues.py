@@ -63,22 +63,35 @@ def _unowned(facts: GroupFacts, _limits: Limits) -> Iterator[Finding]:
     locked = set(facts.locked_by_unknown)
     queues = [queue for queue in unowned_queues(facts) if queue not in locked]
     if queues:
-        promised = (capability(one.client_id) for one in facts.second.members)
-        waits = {found.rejoin_grace_s for found in promised if found is not None}
-        grace_s = max((one for one in waits if one is not None), default=None)
         yield finding(
             "QUEUE_UNOWNED",
             "error",
             f"no member holds {counted(len(queues), 'queue')}: messages in them wait",
-            (
-                ""
-                if grace_s is None
-                else f"if a member restarts, they wait {grace_s:g} s for it (rejoin_grace_s); else "
-            )
-            + "look at the other findings for the cause (ids, strategies, subscriptions); without "
-            "one, restart the member that `gimbalmq group explain` names as the owner",
+            f"{_kept(facts)}look at the other findings for the cause (ids, strategies, "
+            "subscriptions); without one, restart the member that `gimbalmq group explain` names "
+            "as the owner",
             queues=queues,
         )
+
+
+def _kept(facts: GroupFacts) -> str:
+    """What is to be said of members that are gone and whose queues may wait for them."""
+    members = facts.second.members
+    waits = {
+        absent: left_s
+        for member in members
+        if member.sharing is not None
+        for absent, left_s in member.sharing.waits.items()
+    }
+    if waits:
+        who = ", ".join(f"'{absent}'" for absent in sorted(waits))
+        left_s = max(waits.values())
+        return f"{who} is absent, and its queues wait for it, {left_s:.1f} s more at most; else "
+    promised = (capability(one.client_id) for one in members)
+    grace_s = max((one.rejoin_grace_s or 0.0 for one in promised if one is not None), default=0.0)
+    if not grace_s:
+        return ""
+    return f"if a member restarts, they wait {grace_s:g} s for it (rejoin_grace_s); else "
 
 
 def _doubled(facts: GroupFacts, _limits: Limits) -> Iterator[Finding]:

@@ -58,9 +58,9 @@ def finding(
     queues: Iterable[MessageQueue] = (),
     members: Iterable[str] = (),
 ) -> Finding:
-    """A finding with its queues and members in order."""
+    """A finding with its queues and members in order, each once."""
     paths = tuple(queue.path for queue in sorted_queues(queues))
-    return Finding(code, severity, paths, tuple(sorted(members)), message, action)
+    return Finding(code, severity, paths, tuple(sorted(set(members))), message, action)
 
 
 def counted(number: int, what: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.sharing import Sharing
 
 __all__ = [
     "BrokerFacts",
@@ -55,6 +56,8 @@ class MemberFacts(msgspec.Struct, frozen=True):
     #: Topic to filter expression; None when it did not answer.
     subscriptions: dict[str, str] | None = None
     ordered: bool = False
+    #: By what it shares out; None when it did not answer, or is foreign and does not say.
+    sharing: Sharing | None = None
 
     def owns(self) -> Iterator[tuple[MessageQueue, HoldFacts]]:
         """The queues that it works on now."""

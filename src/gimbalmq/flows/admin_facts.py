@@ -34,8 +34,9 @@ from gimbalmq.model.route import BrokerSet
 from gimbalmq.wire.bodies import RunningInfo, decode_kv_table
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command
+from gimbalmq.wire.sharing import SHARING_PROPERTY, decode_sharing
 
-__all__ = ["collect_facts", "look_at_group"]
+__all__ = ["as_told", "ask_member", "collect_facts", "look_at_group"]
 
 #: The name under which a lock is tried, and given back at once.
 _PROBE_ID: Final = "gimbalmq-doctor"
@@ -76,7 +77,7 @@ def _sample(
     view, brokers = yield from look_at_group(nameservers, group, timeout_s)
     members = []
     for client_id in dict.fromkeys(one.client_id for one in view.members):
-        member = yield from _member(view, client_id, timeout_s)
+        member = yield from ask_member(view, client_id, timeout_s)
         members.append(member)
     offsets: dict[MessageQueue, QueueFacts] = {}
     topics = view.topics
@@ -143,7 +144,8 @@ def _number(text: str | None) -> int:
 # ---- members ---------------------------------------------------------------------------------
 
 
-def _member(view: GroupView, client_id: str, timeout_s: float) -> Flow[MemberFacts]:
+def ask_member(view: GroupView, client_id: str, timeout_s: float) -> Flow[MemberFacts]:
+    """What brokers say of a member, and what it says itself; silence is a fact, too."""
     listed = {
         one.broker: [own for own in one.connection.connections if own.client_id == client_id]
         for one in view.brokers
@@ -161,10 +163,11 @@ def _member(view: GroupView, client_id: str, timeout_s: float) -> Flow[MemberFac
         info = yield from fetch_running_info(view, client_id, timeout_s)
     except (BrokerError, TransportError):
         return facts
-    return _told(facts, info)
+    return as_told(facts, info)
 
 
-def _told(facts: MemberFacts, info: RunningInfo) -> MemberFacts:
+def as_told(facts: MemberFacts, info: RunningInfo) -> MemberFacts:
+    """The member with what it says about itself."""
     held = {
         queue: HoldFacts(
             # Java says -1 before the first commit.
@@ -178,6 +181,7 @@ def _told(facts: MemberFacts, info: RunningInfo) -> MemberFacts:
     held |= {
         queue: HoldFacts(popped=True) for queue, one in info.pop_queues.items() if not one.dropped
     }
+    sharing = info.properties.get(SHARING_PROPERTY)
     return MemberFacts(
         facts.client_id,
         facts.language,
@@ -190,6 +194,7 @@ def _told(facts: MemberFacts, info: RunningInfo) -> MemberFacts:
             for one in info.subscriptions
         },
         info.properties.get("PROP_CONSUMEORDERLY", "").lower() == "true",
+        None if sharing is None else decode_sharing(sharing),
     )
 
 

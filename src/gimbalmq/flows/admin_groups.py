@@ -7,6 +7,7 @@ on, to Java's members as well as to ours.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -213,8 +214,10 @@ def fetch_assignments(
     return held
 
 
-def fetch_running_info(view: GroupView, client_id: str, timeout_s: float) -> Flow[RunningInfo]:
-    """Ask a member, through a broker that lists it, what it does.
+def fetch_running_info(
+    view: GroupView, client_id: str, timeout_s: float, *, more: Mapping[str, str] | None = None
+) -> Flow[RunningInfo]:
+    """Ask a member, through a broker that lists it, what it does; `more`: fields for our own.
 
     Raises:
         BrokerError, TransportError: it did not answer through any of them.
@@ -231,6 +234,7 @@ def fetch_running_info(view: GroupView, client_id: str, timeout_s: float) -> Flo
                 "clientId": client_id,
                 "jstackEnable": "false",
                 "bname": broker.broker,
+                **(more or {}),
             },
         )
         limit_s = max(timeout_s, _RELAY_LIMIT_S)

@@ -4,6 +4,10 @@ The weights topic has one queue, so its order is the same for everyone: of the d
 still stores, the last one of each topic counts. A document that cannot be used counts for nobody.
 What retention has removed counts no more, also for those who have read it: otherwise a member that
 came later would use other weights than one that was there.
+
+A topic may be deleted and made again under its name, and have as many documents as before. So each
+look begins with the last document that was read: where another one stands in its place, everything
+is read anew. So it is when the queue begins at an earlier offset than before.
 """
 
 from __future__ import annotations
@@ -26,11 +30,11 @@ from gimbalmq.flows.pull import pull
 from gimbalmq.flows.route import NameServers, fetch_route
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.model.weights import QueueWeights
-from gimbalmq.wire.record import PullResult
+from gimbalmq.wire.record import PullResult, ReceivedMessage
 from gimbalmq.wire.subscription import parse_tags
 from gimbalmq.wire.weights import decode_weights
 
-__all__ = ["PublishedWeights", "Stored", "read_weights"]
+__all__ = ["Mark", "PublishedWeights", "Stored", "read_weights"]
 
 #: Documents of one pull, and pulls of one look: more wait for the next look.
 _PULL_DOCUMENTS: Final = 32
@@ -44,16 +48,28 @@ class Stored(msgspec.Struct, frozen=True):
     document: QueueWeights
 
 
+class Mark(msgspec.Struct, frozen=True):
+    """By what a stored message is known again: no other one has the same place and time."""
+
+    offset: int
+    physical_offset: int
+    stored_ms: int
+
+
 class PublishedWeights(msgspec.Struct, frozen=True):
     """What is known of a weights topic; `documents` by the topic that they weigh.
 
-    `queue` is None while the topic does not exist. `unusable` says what is wrong with documents
+    `queue` is None while the topic does not exist. `last` is the message before `position`, None
+    when none was read or it is not stored any more. `minimum` is the first offset that was stored
+    at the last look: it only grows while a topic lives. `unusable` says what is wrong with documents
     that were passed over in the last look.
     """
 
     queue: MessageQueue | None = None
     address: str = ""
     position: int = 0
+    last: Mark | None = None
+    minimum: int = 0
     documents: dict[str, Stored] = msgspec.field(default_factory=dict)
     unusable: tuple[str, ...] = ()
 
@@ -121,20 +137,32 @@ def _read(group: str, known: PublishedWeights) -> Flow[PublishedWeights]:
             state.address,
             group,
             known.queue,
-            state.position,
+            state.position if state.last is None else state.last.offset,
             subscription=everything,
             max_messages=_PULL_DOCUMENTS,
         )
-        if answer.maximum < state.position:
-            # Deleted and made again: what was read is of another topic of the same name.
+        if _made_again(state, answer):
             first = yield from min_offset(state.address, known.queue)
             state = PublishedWeights(known.queue, state.address, first)
             continue
-        before = state.position
+        before = state
         state = _folded(state, answer)
-        if state.position >= answer.maximum or state.position == before:
+        if state.position >= answer.maximum or state == before:
             break
     return state
+
+
+def _made_again(state: PublishedWeights, answer: PullResult) -> bool:
+    """Whether what was read is of another topic of the same name, which is deleted."""
+    if answer.maximum < state.position or answer.minimum < state.minimum:
+        return True
+    if state.last is None or state.last.offset < answer.minimum:
+        return False  # nothing to compare; and what is not stored any more counts no more
+    return not answer.messages or _mark(answer.messages[0]) != state.last
+
+
+def _mark(message: ReceivedMessage) -> Mark:
+    return Mark(message.queue_offset, message.physical_offset, message.store_timestamp_ms)
 
 
 def _folded(state: PublishedWeights, answer: PullResult) -> PublishedWeights:
@@ -142,7 +170,11 @@ def _folded(state: PublishedWeights, answer: PullResult) -> PublishedWeights:
         topic: one for topic, one in state.documents.items() if one.offset >= answer.minimum
     }
     unusable = list(state.unusable)
+    last = None if state.last is None or state.last.offset < answer.minimum else state.last
     for message in answer.messages:
+        if message.queue_offset < state.position:
+            continue  # read before, and only compared
+        last = _mark(message)
         try:
             document = decode_weights(message.body)
             check_weights(document.weights)
@@ -150,7 +182,11 @@ def _folded(state: PublishedWeights, answer: PullResult) -> PublishedWeights:
             unusable.append(f"{message.queue.path}@{message.queue_offset}: {error}")
             continue
         documents[document.topic] = Stored(message.queue_offset, document)
-    position = max(answer.next_offset, state.position)
     return msgspec.structs.replace(
-        state, position=position, documents=documents, unusable=tuple(unusable)
+        state,
+        position=max(answer.next_offset, state.position),
+        last=last,
+        minimum=answer.minimum,
+        documents=documents,
+        unusable=tuple(unusable),
     )

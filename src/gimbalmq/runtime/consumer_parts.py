@@ -7,6 +7,7 @@ from typing import Protocol
 
 from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
+from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.model.queue import MessageQueue
@@ -19,6 +20,8 @@ class Machine(Protocol):
     """The decisions of one group's member."""
 
     settings: ConsumerSettings
+    #: Its user pulls, so what is in hand is not known here.
+    passive: bool
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
@@ -32,6 +35,9 @@ class Machine(Protocol):
 
     def absent(self, now: float) -> Mapping[str, float] | None:
         """For how many seconds other members are gone, as far as this one knows."""
+
+    def ground(self, now: float) -> Ground:
+        """What this member shares out queues by."""
 
 
 class Executor(Protocol):

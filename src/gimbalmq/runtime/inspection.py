@@ -18,12 +18,14 @@ from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.process_queue import Batch
 from gimbalmq.flows.effects import Instant
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.sharing import Sharing
 from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.running import RunningWork
 from gimbalmq.wire.absence import ABSENT_PROPERTY, encode_absent
 from gimbalmq.wire.bodies import ConsumeResult, QueueInfo, RunningInfo
 from gimbalmq.wire.codes import CLIENT_VERSION, version_name
 from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.sharing import SHARING_PROPERTY, encode_sharing
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["consume_directly", "running_info", "thread_stacks"]
@@ -41,9 +43,15 @@ def running_info(
     now: Instant,
     with_stacks: bool,
     absent: Mapping[str, float] | None = None,
+    sharing: Sharing | None = None,
 ) -> RunningInfo:
-    """Everything there is to know about a consumer; `absent`: whom it knows to be gone."""
+    """Everything there is to know about a consumer.
+
+    `absent`: whom it knows to be gone; `sharing`: by what it shares out queues.
+    """
     known = {} if absent is None else {ABSENT_PROPERTY: encode_absent(absent)}
+    if sharing is not None:
+        known[SHARING_PROPERTY] = encode_sharing(sharing)
     return RunningInfo(
         properties={
             "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in nameservers),

@@ -1,7 +1,7 @@
 """Answers to what brokers and tools ask a member of a group.
 
-An operator may have offsets reset, ask what the member is doing, with stacks if need be, and have
-it consume one message there and then, whatever queue it is from.
+An operator may have offsets reset, ask what the member is doing, with stacks if need be, ask it why
+a queue is where it is, and have it consume one message there and then, whatever queue it is from.
 """
 
 from __future__ import annotations
@@ -9,8 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from gimbalmq.core.consumer.events import Event, OffsetsReset
-from gimbalmq.errors import ProtocolError
+from gimbalmq.core.consumer.ground import Ground
+from gimbalmq.errors import ConfigurationError, ProtocolError
+from gimbalmq.model.queue import parse_queue
+from gimbalmq.model.sharing import MemberAnswer, Sharing
 from gimbalmq.runtime.consumer_parts import Machine
 from gimbalmq.runtime.inspection import consume_directly, running_info
 from gimbalmq.runtime.instance import ClientInstance
@@ -19,6 +24,7 @@ from gimbalmq.runtime.pull_calls import PullSettings
 from gimbalmq.wire.bodies import (
     ConsumeResult,
     ConsumerStatus,
+    RunningInfo,
     decode_reset_offsets,
     encode_consume_result,
     encode_consumer_status,
@@ -27,6 +33,13 @@ from gimbalmq.wire.bodies import (
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.record import decode_records
+from gimbalmq.wire.sharing import (
+    ANSWER_PROPERTY,
+    QUEUE_FIELD,
+    WITHOUT_FIELD,
+    decode_without,
+    encode_answer,
+)
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["MemberAnswers"]
@@ -64,7 +77,7 @@ class MemberAnswers:
             case RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
                 self._dispatch(OffsetsReset(decode_reset_offsets(request.body)))
             case RequestCode.GET_CONSUMER_RUNNING_INFO:
-                reply(self._running_info(request))
+                self._tell_running_info(request, reply)
             case RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
                 reply(self._status(request))
             case RequestCode.CONSUME_MESSAGE_DIRECTLY:
@@ -75,9 +88,25 @@ class MemberAnswers:
                 return False
         return True
 
-    def _running_info(self, request: Command) -> Command:
+    def _tell_running_info(self, request: Command, reply: Callable[[Command], None]) -> None:
+        info = self._running_info(request)
+        if QUEUE_FIELD not in request.fields:
+            reply(response_to(request, body=encode_running_info(info)))
+            return
+        ground = self._machine.ground(self._instance.driver.now().at_s)
+
+        def explain() -> None:
+            said = encode_answer(_answer(ground, request))
+            full = replace(info, properties={**info.properties, ANSWER_PROPERTY: said})
+            answer = response_to(request, body=encode_running_info(full))
+            self._instance.driver.post(lambda: reply(answer))
+
+        # A large group takes seconds to compute; nothing else must wait for that.
+        threading.Thread(target=explain, daemon=True).start()
+
+    def _running_info(self, request: Command) -> RunningInfo:
         now = self._instance.driver.now()
-        info = running_info(
+        return running_info(
             self._machine.held,
             self._machine.settings,
             self._subscriptions.values(),
@@ -87,9 +116,19 @@ class MemberAnswers:
             workers=self._worker_count,
             now=now,
             absent=self._machine.absent(now.at_s),
+            sharing=self._sharing(now.at_s),
             with_stacks=request.fields.get("jstackEnable") == "true",
         )
-        return response_to(request, body=encode_running_info(info))
+
+    def _sharing(self, now_s: float) -> Sharing | None:
+        settings = self._machine.settings
+        if settings.broadcasting:
+            return None  # nothing is shared out
+        return replace(
+            self._machine.ground(now_s).sharing(),
+            manual=settings.manual,
+            passive=self._machine.passive,
+        )
 
     def _status(self, request: Command) -> Command:
         topic = request.fields.get("topic", "")
@@ -113,3 +152,13 @@ class MemberAnswers:
             result = ConsumeResult("CR_THROW_EXCEPTION", ordered, remark=str(error))
         answer = response_to(request, body=encode_consume_result(result))
         self._instance.driver.post(lambda: reply(answer))
+
+
+def _answer(ground: Ground, request: Command) -> MemberAnswer:
+    """What this member says about a queue; what it cannot read is its answer, too."""
+    try:
+        queue = parse_queue(request.fields[QUEUE_FIELD])
+        without = decode_without(request.fields.get(WITHOUT_FIELD, "[]"))
+    except (ConfigurationError, ProtocolError) as error:
+        return MemberAnswer(trouble=str(error))
+    return ground.answer(queue, without)

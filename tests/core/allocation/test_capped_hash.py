@@ -92,6 +92,7 @@ def test_it_equals_serving_all_pairs_from_the_highest_score_down(queues, members
     assert shares(queues, members) == reference(queues, members)
 
 
+@pytest.mark.rule("B10.15")
 @given(queues=QUEUES, members=MEMBERS)
 def test_every_queue_has_one_owner_and_shares_differ_by_at_most_one(queues, members):
     result = shares(queues, members)
@@ -173,6 +174,7 @@ def excess(event, queue_count, size, seed):
     return (measured.moves - measured.least_moves) / queue_count
 
 
+@pytest.mark.rule("B10.15")
 @pytest.mark.parametrize("event", ["join", "leave", "queue"])
 @pytest.mark.parametrize("queue_count", [64, 256])
 def test_moves_are_close_to_the_least_over_group_sizes(event, queue_count):
@@ -181,6 +183,21 @@ def test_moves_are_close_to_the_least_over_group_sizes(event, queue_count):
         fmean(excess(event, queue_count, size, seed) for size in sizes for seed in (1, 2, 3))
         <= 0.05
     )
+
+
+@pytest.mark.parametrize("queue_count", [64, 256])
+def test_a_topic_that_grows_by_an_eighth_moves_what_taking_it_back_would(queue_count):
+    beyond = []
+    for size in (2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200):
+        for seed in (1, 2, 3):
+            queues, members = topic(queue_count * 9 // 8, f"t{seed}"), group(size, seed)
+            before, after = shares(queues[:queue_count], members), shares(queues, members)
+            there, back = measure(before, after), measure(after, before)
+            assert there.least_moves == 0, "somebody who remembers need not move any"
+            assert there.moves == back.moves >= back.least_moves
+            beyond.append((there.moves - back.least_moves) / queue_count)
+    # Without memory the same queues move in both directions, so the way back sets the least.
+    assert fmean(beyond) <= 0.05
 
 
 def test_few_proposals_are_made_for_each_queue(monkeypatch):

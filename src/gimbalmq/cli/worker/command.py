@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+from typing import Final
 
 import click
 
@@ -22,7 +23,23 @@ from gimbalmq.telemetry.endpoint import Endpoint
 __all__ = ["worker"]
 
 
-@click.command()
+_HELP: Final = """\
+Run a consumer in several processes, each a member of its group.
+
+MODULE:CONSUMER is a PushConsumer in a module, or a function that returns one.
+
+A process that dies is replaced. SIGTERM and Ctrl-C let all finish, commit and leave; a second
+one does not wait for listeners. SIGHUP replaces one process after the other, with the code
+that is there then.
+
+\b
+Examples:
+  gimbalmq worker shop.billing:consumer
+  gimbalmq worker shop.billing:consumer --processes 4 --client-id till --health-port 8080
+"""
+
+
+@click.command(help=_HELP)
 @click.argument("target", metavar="MODULE:CONSUMER")
 @click.option(
     "--processes",
@@ -92,15 +109,7 @@ def worker(
     *,
     as_json: bool,
 ) -> None:
-    """Run a consumer in several processes, each a member of its group.
-
-    MODULE:CONSUMER is a PushConsumer in a module, or a function that returns one:
-    gimbalmq worker shop.billing:consumer --processes 4
-
-    A process that dies is replaced. SIGTERM and Ctrl-C let all finish, commit and leave; a second
-    one does not wait for listeners. SIGHUP replaces one process after the other, with the code
-    that is there then.
-    """
+    """Run a consumer in several processes."""
     check_target(target)
     voice = _Voice(as_json=as_json)
     supervisor = Supervisor(

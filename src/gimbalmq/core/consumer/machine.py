@@ -40,6 +40,7 @@ from gimbalmq.core.consumer.effects import (
     Stopped,
 )
 from gimbalmq.core.consumer.events import TimerName, Trigger
+from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.consumer.keyed import KeyedDelivery, KeyOf
 from gimbalmq.core.consumer.locks import LockKeeper
@@ -62,6 +63,8 @@ _EXPIRED_LOOKS = 15
 
 class ConsumerMachine:
     """Decides for one member of one group; see the module for the theory."""
+
+    passive = False
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class ConsumerMachine:
             ev.MembersListed: self._on_members,
             ev.AbsentTold: self._on_absent_told,
             ev.WeightsRead: lambda event, now: self._carry_out(
-                self.passes.learn_weights(event.weights, now), now
+                self.passes.learn_weights(event, now), now
             ),
             ev.OffsetFound: self._on_offset,
             ev.LockAnswered: self._locks.answered,
@@ -147,6 +150,10 @@ class ConsumerMachine:
     def absent(self, now: float) -> dict[str, float] | None:
         """For members that ask: for how many seconds others are gone; None: ask another one."""
         return self.passes.absent(now)
+
+    def ground(self, now: float) -> Ground:
+        """What this member shares out queues by."""
+        return self.passes.ground(now)
 
     def tally(self) -> Tally:
         """What came of all messages since the start."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from gimbalmq.core.allocation import Snapshot, Strategy, assign, strategy_named
+from gimbalmq.core.allocation import Strategy
 from gimbalmq.core.allocation.base import BuiltIn
 from gimbalmq.core.consumer.absence import Absence
 from gimbalmq.core.consumer.effects import (
@@ -24,14 +24,10 @@ from gimbalmq.core.consumer.effects import (
     SetTimer,
     Warn,
 )
-from gimbalmq.core.consumer.events import AbsentTold, MembersListed, TimerName, Trigger
+from gimbalmq.core.consumer.events import AbsentTold, MembersListed, TimerName, Trigger, WeightsRead
+from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.core.identity import (
-    agreed_strategy,
-    allocation_members,
-    capability,
-    is_java_strategy,
-)
+from gimbalmq.core.identity import allocation_members, capability, is_java_strategy
 from gimbalmq.errors import AllocationError
 from gimbalmq.model.java import sorted_as_java
 from gimbalmq.model.queue import MessageQueue
@@ -86,6 +82,10 @@ class PassPlanner:
             if settings.rejoin_grace_s is None
             else Absence(settings.client_id, settings.rejoin_grace_s)
         )
+        #: The members of the list that was believed last.
+        self._listed: tuple[str, ...] = ()
+        #: Of the published weights that are used, by topic.
+        self._versions: Mapping[str, int] = {}
 
     def wants(self, queue: MessageQueue) -> bool:
         """Whether the latest target contains the queue."""
@@ -174,11 +174,12 @@ class PassPlanner:
         self._queues[topic] = queues
         return self.request(Trigger.ROUTE, now)
 
-    def learn_weights(self, weights: Mapping[str, float], now: float) -> list[Effect]:
+    def learn_weights(self, event: WeightsRead, now: float) -> list[Effect]:
         """Use other published weights from now on; asks for a pass at once."""
         if not isinstance(self._strategy, BuiltIn) or self._strategy.weights_topic is None:
             return []
-        self._strategy = self._strategy.with_weights(weights)
+        self._strategy = self._strategy.with_weights(event.weights)
+        self._versions = event.versions
         return self.request(Trigger.WEIGHTS, now)
 
     def members_listed(self, event: MembersListed, now: float) -> tuple[list[Target], list[Effect]]:
@@ -193,16 +194,21 @@ class PassPlanner:
         members, effects = self._believe(sorted_as_java(event.members))
         if members is None:
             return [], [*effects, *self._again_soon(now)]
-        counted, waiting = self._with_absent(members, now)
+        waits, waiting = self._absent_members(members, now)
         effects += waiting
-        if counted is None:
+        if waits is None:
             return [], effects
+        self._listed = members
+        ground = self._ground(waits)
         effects += self._strategies_differ(members)
+        strategy, reason = ground.strategy()
+        if reason and not self._settings.broadcasting:
+            effects.append(Warn(f"strategy {group}", reason))
         targets: list[Target] = []
         complete = True
         for topic, queues in self._queues.items():
             try:
-                target = self._target(topic, queues, members, counted, effects)
+                target = self._target(topic, queues, ground, strategy, effects)
             except AllocationError as error:
                 if topic.startswith(_RETRY_TOPIC_PREFIX):
                     continue  # as in Java: quiet, and no reason to try again soon
@@ -219,16 +225,34 @@ class PassPlanner:
         effects += self._next_pass(now, complete=complete)
         return targets, effects
 
-    def _with_absent(
+    def ground(self, now: float) -> Ground:
+        """What queues are shared out by at this moment, for those who ask why."""
+        absence = self._absence
+        counts = absence is not None and not absence.asking and not absence.disagreement()
+        return self._ground(absence.waited_for(now) if absence is not None and counts else {})
+
+    def _ground(self, waits: Mapping[str, float]) -> Ground:
+        return Ground(
+            self._settings.group,
+            self._settings.client_id,
+            self._strategy,
+            dict(self._queues),
+            self._listed,
+            waits,
+            self._versions,
+            self._paused,
+        )
+
+    def _absent_members(
         self, members: tuple[str, ...], now: float
-    ) -> tuple[tuple[str, ...] | None, list[Effect]]:
-        """The members to share out among, those that are waited for included.
+    ) -> tuple[dict[str, float] | None, list[Effect]]:
+        """Those to count as if they were there, and the seconds left for each.
 
         None while this member, new to the group, asks others whom they wait for.
         """
         absence = self._absence
         if absence is None:
-            return members, []
+            return {}, []
         absence.listed(members, now)
         if asked := absence.question(members):
             return None, [AskAbsent(asked)]
@@ -236,16 +260,16 @@ class PassPlanner:
             return None, []
         group = self._settings.group
         if why := absence.disagreement():
-            return members, [Warn(f"rejoin {group}", f"group {group}: {why}")]
+            return {}, [Warn(f"rejoin {group}", f"group {group}: {why}")]
         waited = absence.waited_for(now)
         if not waited:
-            return members, []
+            return {}, []
         names = ", ".join(f"'{member}'" for member in waited)
         text = (
             f"group {group}: the queues of {names} wait for it to come back, for up to "
             f"{max(waited.values()):.1f} s more (rejoin_grace_s)"
         )
-        return tuple(sorted_as_java((*members, *waited))), [
+        return waited, [
             Warn(f"absent {group}", text),
             *self._later(Trigger.ABSENCE, min(waited.values()), now),
         ]
@@ -315,8 +339,8 @@ class PassPlanner:
         self,
         topic: str,
         queues: frozenset[MessageQueue] | None,
-        members: tuple[str, ...],
-        counted: tuple[str, ...],
+        ground: Ground,
+        strategy: Strategy,
         effects: list[Effect],
     ) -> Target | None:
         if queues is None:
@@ -327,53 +351,12 @@ class PassPlanner:
                 )
             return None
         if self._settings.broadcasting:
-            return Target(topic, queues, self._trigger, members, "BROADCASTING", queues)
-        agreement = agreed_strategy(members, self._strategy.name)
-        strategy = (
-            self._strategy
-            if agreement.strategy == self._strategy.name
-            else strategy_named(agreement.strategy)
-        )
-        if agreement.reason:
-            effects.append(Warn(f"strategy {self._settings.group}", agreement.reason))
-        together = self._shared_out_together(strategy, topic, queues)
+            return Target(topic, queues, self._trigger, ground.listed, "BROADCASTING", queues)
+        together = ground.pot(topic, strategy)
         if together is None:
             return None
         share: tuple[MessageQueue, ...] = ()
         if together:
-            snapshot = Snapshot.of(self._settings.group, together, counted)
-            share = _shares(strategy, snapshot).get(self._settings.client_id, ())
+            share = ground.shares(strategy, together).get(self._settings.client_id, ())
         mine = frozenset(queue for queue in share if queue.topic == topic)
-        return Target(topic, mine, self._trigger, members, strategy.name, queues)
-
-    def _shared_out_together(
-        self, strategy: Strategy, topic: str, queues: frozenset[MessageQueue]
-    ) -> frozenset[MessageQueue] | None:
-        """The queues that are one pot with this topic's; None while one of them is unknown.
-
-        A strategy that looks across topics needs all of them, or members with different routes
-        would compute different owners. The retry topic, which comes and goes with its group, is
-        always a pot of its own.
-        """
-        if not getattr(strategy, "cross_topic", False) or topic.startswith(_RETRY_TOPIC_PREFIX):
-            return queues
-        pot: set[MessageQueue] = set()
-        for name, known in self._queues.items():
-            if name.startswith(_RETRY_TOPIC_PREFIX):
-                continue
-            if known is None:
-                return None
-            pot |= known
-        return frozenset(pot)
-
-
-def _shares(strategy: Strategy, snapshot: Snapshot) -> dict[str, tuple[MessageQueue, ...]]:
-    """What a strategy says; whatever one of the user's raises is its failure, not the pass's."""
-    try:
-        return assign(strategy, snapshot)
-    except AllocationError:
-        raise
-    except Exception as error:
-        raise AllocationError(
-            f"strategy {strategy.name} failed with {type(error).__name__}: {error}"
-        ) from error
+        return Target(topic, mine, self._trigger, ground.listed, strategy.name, queues)

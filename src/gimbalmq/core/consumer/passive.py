@@ -21,6 +21,7 @@ from gimbalmq.core.consumer.effects import (
     Stopped,
 )
 from gimbalmq.core.consumer.events import TimerName, Trigger
+from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.passes import PassPlanner, Target
 from gimbalmq.core.consumer.settings import ConsumerSettings
@@ -31,6 +32,8 @@ __all__ = ["PassiveMachine"]
 
 class PassiveMachine:
     """Decides the share of one member that pulls by itself."""
+
+    passive = True
 
     def __init__(
         self, settings: ConsumerSettings, strategy: Strategy, topics: Iterable[str]
@@ -66,6 +69,10 @@ class PassiveMachine:
     def absent(self, now: float) -> dict[str, float] | None:
         """For members that ask: for how many seconds others are gone; None: ask another one."""
         return self.passes.absent(now)
+
+    def ground(self, now: float) -> Ground:
+        """What this member shares out queues by."""
+        return self.passes.ground(now)
 
     def _on_timer(self, event: ev.TimerFired, now: float) -> list[Effect]:
         if event.name is TimerName.REBALANCE:

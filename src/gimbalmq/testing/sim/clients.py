@@ -8,6 +8,7 @@ from typing import Final
 from gimbalmq.core.allocation import Strategy, strategy_named
 from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
+from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
@@ -39,6 +40,8 @@ _SEND_ATTEMPTS_MAX: Final = 100
 class WatchedMachine:
     """A consumer's machine whose invariants are checked, and ownership noted, at each step."""
 
+    passive = False
+
     def __init__(self, machine: ConsumerMachine, world: World, who: str) -> None:
         self.settings = machine.settings
         self._machine = machine
@@ -58,6 +61,10 @@ class WatchedMachine:
     def absent(self, now: float) -> Mapping[str, float] | None:
         """For how many seconds other members are gone."""
         return self._machine.absent(now)
+
+    def ground(self, now: float) -> Ground:
+        """What this member shares out queues by."""
+        return self._machine.ground(now)
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
         """Take one event in."""
