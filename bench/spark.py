@@ -3,7 +3,12 @@
 Reads go against the Java push consumer (batches of 32) on the same queues, and against a source of
 the same rows that costs nothing (`arrow-ceiling`): prebuilt Arrow batches, no broker. `decode` is
 that source with the decoder in it: pull answers that are in memory already. Writes go against Java's
-pipelined send, and against a sink that only counts. All sides are warmed up; rounds alternate.
+pipelined send, and against a sink that only counts.
+
+All sides are warmed up, and all of them have their turn in every round. Ours is the whole action,
+from `load` to the end of the job; Java's consumer is timed from its first listener call to its last,
+so that joining the group does not count. What is read was written just before: a broker finds it in
+memory, for either side.
 
 The sources below are sent to Spark's workers by value, as everything in `__main__` is.
 """
@@ -17,7 +22,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -44,6 +49,9 @@ IN_FLIGHT: Final = 256
 #: Messages of one pull answer, and answers of one Arrow batch.
 ANSWER: Final = 32
 ANSWERS: Final = 156
+
+#: The rates of each side, one per round.
+Rates = dict[str, list[float]]
 
 _groups = itertools.count(1)
 
@@ -124,10 +132,12 @@ class CountingWriter(DataSourceArrowWriter):
 class Bench:
     """A broker, a Java process and a Spark session, and what is done with them."""
 
-    def __init__(self, stage: Stage, spark: SparkSession, count: int) -> None:
+    def __init__(self, stage: Stage, spark: SparkSession, *, reads: int, writes: int) -> None:
         self.stage = stage
         self.spark = spark
-        self.count = count
+        #: Rows of a round.
+        self.reads = reads
+        self.writes = writes
 
     def timed(self, work: Callable[[], object]) -> float:
         started = time.perf_counter()
@@ -144,7 +154,7 @@ class Bench:
     def synthetic(self, size: int, columns: str | None, *, decode: bool) -> float:
         """Read as many rows that no broker gave; the seconds."""
         reader = self.spark.read.format("synthetic").options(
-            rows=str(self.count), size=str(size), decode=str(decode).lower()
+            rows=str(self.reads), size=str(size), decode=str(decode).lower()
         )
         if columns is not None:
             reader = reader.option("columns", columns)
@@ -161,34 +171,40 @@ class Bench:
             batch_size=32,
             report="count",
             workers=WORKERS,
-            expect=self.count,
+            expect=self.reads,
         ) as consumer:
             return until(consumer.lapse)
 
     def write(self, size: int, target: str, **options: str) -> float:
         """Write rows of this size; the seconds."""
-        rows = self.spark.range(self.count, numPartitions=os.cpu_count() or 1)
+        rows = self.spark.range(self.writes, numPartitions=os.cpu_count() or 1)
         frame = rows.selectExpr(f"rpad(cast(id as string), {size}, 'x') as body")
         writer = frame.write.format(target).mode("append").options(**options)
         return self.timed(writer.save)
 
-    def compare(
-        self, case: str, anchor_name: str, ours: Callable[[], float], theirs: Callable[[], float]
-    ) -> Row:
-        """Rows per second of both, medians of rounds that alternate; the first does not count."""
-        mine, others = [], []
+    def taken(self, case: str, count: int, sides: Mapping[str, Callable[[], float]]) -> Rates:
+        """Rows per second of each side, one after the other in each round; the first is left out."""
+        rates: Rates = {name: [] for name in sides}
         for number in range(self.stage.rounds + 1):
-            taken = self.count / ours(), self.count / theirs()
-            print(f"{case} {anchor_name} round {number}: {taken}", file=sys.stderr, flush=True)
-            if number:
-                mine.append(taken[0])
-                others.append(taken[1])
-        note = f"median of {self.stage.rounds}, {self.count:,} rows"
-        middle = statistics.median
-        return Row(case, middle(mine), middle(others), anchor_name, "rows/s", note)
+            for name, side in sides.items():
+                rate = count / side()
+                print(f"{case} round {number}: {name} {rate:,.0f}", file=sys.stderr, flush=True)
+                if number:
+                    rates[name].append(rate)
+        return rates
 
 
-def rows(stage: Stage, count: int) -> Iterator[Row]:
+def row(case: str, size: int, count: int, rates: Rates, ours: str, anchor: str) -> Row:
+    """The middle of one side's rates against that of another."""
+    mine, other = statistics.median(rates[ours]), statistics.median(rates[anchor])
+    note = (
+        f"median of {len(rates[ours])} with {count:,} rows, {min(rates[ours]):,.0f} to "
+        f"{max(rates[ours]):,.0f}; bodies: {mine * size / 1e6:,.0f} and {other * size / 1e6:,.0f} MB/s"
+    )
+    return Row(case, mine, other, anchor, "rows/s", note)
+
+
+def rows(stage: Stage, *, reads: int, writes: int) -> Iterator[Row]:
     from gimbalmq.spark import local_session
 
     with stage:
@@ -196,7 +212,7 @@ def rows(stage: Stage, count: int) -> Iterator[Row]:
         try:
             spark.dataSource.register(Synthetic)
             spark.dataSource.register(Counting)
-            bench = Bench(stage, spark, count)
+            bench = Bench(stage, spark, reads=reads, writes=writes)
             for name, size in SIZES.items():
                 yield from read_rows(bench, name, size)
                 yield from write_rows(bench, name, size)
@@ -207,26 +223,38 @@ def rows(stage: Stage, count: int) -> Iterator[Row]:
 def read_rows(bench: Bench, name: str, size: int) -> Iterator[Row]:
     stage, topic = bench.stage, f"read-{name}"
     parts = functools.partial
-    cases = {"few-columns": FEW, "all-columns": None}
-    if any(stage.wanted(f"read/{case}/{name}") for case in cases):
-        stage.cluster.create_topic(topic, queues=QUEUES)
-        with stage.java.producer("bench-fill", timeout_ms=30_000) as producer:
-            producer.pump(topic, "batch", count=bench.count, size=size, width=100)
-        for _ in range(max(1, 2 * stage.warm // bench.count)):
-            bench.java_read(topic)
-    for case, columns in cases.items():
-        if stage.wanted(f"read/{case}/{name}"):
-            ours = parts(bench.read, topic, columns)
-            yield bench.compare(f"read/{case}/{name}", "java", ours, parts(bench.java_read, topic))
-            ceiling = parts(bench.synthetic, size, columns, decode=False)
-            yield bench.compare(f"read/{case}/{name}", "arrow-ceiling", ours, ceiling)
-        if stage.wanted(f"decode/{case}/{name}"):
-            yield bench.compare(
-                f"decode/{case}/{name}",
-                "arrow-ceiling",
-                parts(bench.synthetic, size, columns, decode=True),
-                parts(bench.synthetic, size, columns, decode=False),
-            )
+    filled = False
+    for case, columns in {"few-columns": FEW, "all-columns": None}.items():
+        read, decode = f"read/{case}/{name}", f"decode/{case}/{name}"
+        sides: dict[str, Callable[[], float]] = {}
+        if stage.wanted(read):
+            if not filled:
+                fill(bench, topic, size)
+                filled = True
+            sides["ours"] = parts(bench.read, topic, columns)
+            sides["java"] = parts(bench.java_read, topic)
+        if stage.wanted(decode):
+            sides["decode"] = parts(bench.synthetic, size, columns, decode=True)
+        if not sides:
+            continue
+        sides["arrow-ceiling"] = parts(bench.synthetic, size, columns, decode=False)
+        rates = bench.taken(f"read/{case}/{name}", bench.reads, sides)
+        if "ours" in sides:
+            yield row(read, size, bench.reads, rates, "ours", "java")
+            yield row(read, size, bench.reads, rates, "ours", "arrow-ceiling")
+        if "decode" in sides:
+            yield row(decode, size, bench.reads, rates, "decode", "arrow-ceiling")
+
+
+def fill(bench: Bench, topic: str, size: int) -> None:
+    """Put the messages of all rounds there, and let Java read them until its compiler is done."""
+    stage = bench.stage
+    stage.cluster.create_topic(topic, queues=QUEUES)
+    with stage.java.producer("bench-fill", timeout_ms=30_000) as producer:
+        producer.pump(topic, "batch", count=bench.reads, size=size, width=100)
+    # The round that is left out warms up, too.
+    for _ in range(max(1, stage.warm // bench.reads)):
+        bench.java_read(topic)
 
 
 def write_rows(bench: Bench, name: str, size: int) -> Iterator[Row]:
@@ -235,26 +263,34 @@ def write_rows(bench: Bench, name: str, size: int) -> Iterator[Row]:
         return
     topic = f"write-{name}"
     stage.cluster.create_topic(topic, queues=QUEUES)
-    ours = functools.partial(
-        bench.write, size, "rocketmq", nameserver=stage.nameserver, topic=topic
-    )
+    parts = functools.partial
     with stage.java.producer("bench-java", timeout_ms=10_000) as java:
-        pump = functools.partial(java.pump, topic, "pipelined", size=size, width=IN_FLIGHT)
-        pump(count=max(stage.warm // 2, bench.count // 5))
-        yield bench.compare(case, "java", ours, functools.partial(pump, count=bench.count))
-    yield bench.compare(
-        case, "counting-sink", ours, functools.partial(bench.write, size, "counting")
-    )
+        pump = parts(java.pump, topic, "pipelined", size=size, width=IN_FLIGHT)
+        pump(count=max(stage.warm // 2, bench.writes // 5))
+        sides = {
+            "ours": parts(bench.write, size, "rocketmq", nameserver=stage.nameserver, topic=topic),
+            "java": parts(pump, count=bench.writes),
+            "counting-sink": parts(bench.write, size, "counting"),
+        }
+        rates = bench.taken(case, bench.writes, sides)
+    yield row(case, size, bench.writes, rates, "ours", "java")
+    yield row(case, size, bench.writes, rates, "ours", "counting-sink")
 
 
 def options() -> argparse.Namespace:
     parser = arguments("Read and write topics with Spark on one RocketMQ 5.5.0 broker.")
     add_options(parser)
-    parser.add_argument("--count", type=int, default=400_000, help="rows of a round (%(default)s)")
+    parser.set_defaults(rounds=3)
+    parser.add_argument(
+        "--reads", type=int, default=1_000_000, help="rows read in a round (%(default)s)"
+    )
+    parser.add_argument(
+        "--writes", type=int, default=300_000, help="rows written in a round (%(default)s)"
+    )
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     given = options()
     stage = Stage(given.only, rounds=given.rounds, warm=given.warm)
-    raise SystemExit(run(rows(stage, given.count), as_json=given.json))
+    raise SystemExit(run(rows(stage, reads=given.reads, writes=given.writes), as_json=given.json))

@@ -95,13 +95,13 @@ class StandaloneCluster:
     def __enter__(self):
         try:
             master = self._start("master", "master.Master", "--port", "0")
-            self.master = _awaited(master, _MASTER)[1]
+            self.master = awaited(master, _MASTER)[1]
             for name in ("worker-1", "worker-2"):
                 settings = ["--cores", "1", "--memory", "1g", "--work-dir"]
                 place = str(self._folder / name)
                 self._start(name, "worker.Worker", *settings, place, self.master)
             for worker in self._daemons[1:]:
-                _awaited(worker, re.compile("Successfully registered with master"))
+                awaited(worker, re.compile("Successfully registered with master"))
         except BaseException:
             self.__exit__()
             raise
@@ -151,7 +151,8 @@ class StandaloneCluster:
         }
 
 
-def _awaited(daemon, sentence):
+def awaited(daemon, sentence):
+    """Wait until a process has said this; the match."""
     deadline = time.monotonic() + _START_S
     while (found := sentence.search(daemon.words())) is None:
         assert daemon.process.poll() is None, daemon.words()

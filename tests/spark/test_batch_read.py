@@ -10,11 +10,15 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
+from gimbalmq import Admin
 from gimbalmq.flows.offset import stored_offset
 from gimbalmq.model.message import Message
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.spark.schema import COLUMNS
+from gimbalmq.transport.blocking import BlockingConnection
+from gimbalmq.wire.codes import CompressionType, SysFlag
+from gimbalmq.wire.headers import send_request
 
 #: Added by a consumer to what it received; not part of the message.
 LOCAL_PROPERTIES = {"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
@@ -285,6 +289,27 @@ def test_what_is_wrong_stands_in_the_first_line(read, topic, options, text):
     with pytest.raises(PySparkException) as caught:
         read(topic, **options).count()
     assert text in first_line(caught)
+
+
+def test_a_corrupt_body_is_told_before_any_traceback(read, apache, topic):
+    with Admin(apache.nameserver) as admin:
+        broker = admin.route(topic).brokers[0]
+    queue = MessageQueue(topic, broker.name, 0)
+    garbage = send_request(
+        group="spark-tests",
+        queue=queue,
+        body=b"not compressed",
+        properties="",
+        born_timestamp_ms=0,
+        sys_flag=SysFlag.COMPRESSED | CompressionType.ZLIB,
+    )
+    with BlockingConnection(broker.addresses[0]) as connection:
+        assert connection.call(garbage, 5.0).code == 0
+    with pytest.raises(PySparkException) as caught:
+        read(topic, columns="body").collect()
+    # Before it Spark has a line of its own: that a Python worker said so.
+    sentence = str(caught.value).splitlines()[1]
+    assert f"messages of {queue.path} before offset 1: the message at queue offset 0" in sentence
 
 
 def test_a_wrong_type_in_the_schema_stands_in_the_first_line(read, topic):

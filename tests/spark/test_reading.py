@@ -11,6 +11,8 @@ from gimbalmq.spark.options import parse_read_options
 from gimbalmq.spark.planning import ReadRange
 from gimbalmq.spark.reading import RangePuller, read_batches
 from gimbalmq.spark.schema import arrow_schema, parse_columns
+from gimbalmq.wire.codes import CompressionType, SysFlag
+from gimbalmq.wire.record import encode_record
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +54,21 @@ def test_pulls_are_asked_for_ahead_at_predicted_offsets(scripted, options):
     queue = scripted.queue(0)
     scripted.store(queue, 640)
     rows([ranged(scripted, queue)], options())
+    assert [offset for _, offset, _ in scripted.pulls] == list(range(0, 640, 32))
+
+
+def test_what_could_not_be_sent_is_asked_for_once(scripted, options, monkeypatch):
+    take, failures = reading.connections.take, [TransportError("refused", address="x")]
+
+    def refused_once(*where):
+        if failures:
+            raise failures.pop()
+        return take(*where)
+
+    monkeypatch.setattr(reading.connections, "take", refused_once)
+    queue = scripted.queue(0)
+    scripted.store(queue, 640)
+    assert rows([ranged(scripted, queue)], options()) == expected(queue, 0, 640)
     assert [offset for _, offset, _ in scripted.pulls] == list(range(0, 640, 32))
 
 
@@ -282,6 +299,25 @@ def test_a_corrupt_message_is_named_by_its_queue(scripted, options):
     scripted.stored[queue][1_500] = (record[:4] + b"\0\0\0\0" + record[8:], tag, at_ms)
     with pytest.raises(ProtocolError, match="messages of orders/broker-a/2 before offset 1504"):
         rows([ranged(scripted, queue)], options())
+
+
+def test_a_corrupt_body_is_named_by_its_offset_and_does_not_hinder_other_columns(scripted, options):
+    queue = scripted.queue(1)
+    scripted.store(queue, 100)
+    zlib = SysFlag.COMPRESSED | CompressionType.ZLIB
+    broken = encode_record(
+        topic="orders", body=b"no zlib", queue_id=1, queue_offset=70, sys_flag=zlib
+    )
+    scripted.stored[queue][70] = (broken, None, 1_000)
+    words = (
+        r"messages of orders/broker-a/1 before offset \d+: the message at queue offset 70: "
+        r"ZLIB body is corrupt.*Options 'startingOffsets' and 'endingOffsets'"
+    )
+    with pytest.raises(ProtocolError, match=words):
+        rows([ranged(scripted, queue)], options())
+    offsets = parse_columns("queue_offset")
+    (batch,) = read_batches([ranged(scripted, queue)], options(), offsets)
+    assert batch.column(0).to_pylist() == list(range(100))
 
 
 def test_a_map_without_null_values_is_given_as_one(scripted, options):

@@ -14,6 +14,7 @@ from gimbalmq.wire.compression import compress
 from gimbalmq.wire.record import decode_records, encode_record
 
 pa = pytest.importorskip("pyarrow")
+columnar = pytest.importorskip("gimbalmq.wire.columnar")
 
 hosts = st.tuples(st.ip_addresses().map(str), st.integers(0, 65535))
 property_bytes = st.text(st.sampled_from("abTAGSKEY\x01\x02é"), max_size=30).map(str.encode)
@@ -129,6 +130,38 @@ def test_damage_anywhere_gives_columns_or_a_protocol_error(whole, data):
     except ProtocolError:
         return
     batch.validate(full=True)
+
+
+many_answers = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=8, max_size=30).map(
+    lambda lengths: [
+        b"".join(encode_record(topic="t", body=b"b" * size) for size in answer)
+        for answer in lengths
+    ]
+)
+
+
+def bodies_or_error(buffers):
+    try:
+        return decode_columns([(data, "b") for data in buffers], ["body"]).to_pydict()
+    except ProtocolError as error:
+        return str(error)
+
+
+@given(many_answers, st.data())
+def test_hopping_in_many_answers_at_once_finds_what_a_walk_through_each_finds(buffers, data):
+    if data.draw(st.booleans()) and any(buffers):
+        number = data.draw(st.sampled_from([n for n, one in enumerate(buffers) if one]))
+        damaged = bytearray(buffers[number])
+        # In a length word, of the first record or of the last.
+        place = data.draw(st.sampled_from([0, max(0, len(damaged) - 93)])) + data.draw(
+            st.integers(0, 3)
+        )
+        damaged[place] = data.draw(st.integers(0, 255))
+        buffers[number] = bytes(damaged)
+    together = bodies_or_error(buffers)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(columnar, "_TOGETHER_MIN", 1 << 31)
+        assert bodies_or_error(buffers) == together
 
 
 def test_types_are_those_that_spark_expects():

@@ -165,6 +165,13 @@ def test_a_send_answer_is_read():
     assert headers.parse_send_response(old) == headers.SendResponse(("A",), 3, 5)
 
 
+def test_a_pull_is_moved_to_another_place_as_if_made_anew():
+    parts = {"group": "g", "queue": QUEUE, "sys_flag": PullFlag.SUBSCRIPTION, "expression": "*"}
+    request = headers.pull_request(offset=7, **parts)
+    headers.set_pull_place(request, 1 << 40, 5)
+    assert request == headers.pull_request(offset=1 << 40, max_messages=5, **parts)
+
+
 @pytest.mark.rule("W2.4b")
 def test_a_pull_answer_is_read():
     fields = {

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gimbalmq.errors import (
@@ -42,7 +42,7 @@ from gimbalmq.transport.reach import Reach
 from gimbalmq.wire.codes import PullFlag, ResponseCode
 from gimbalmq.wire.columns import decode_columns
 from gimbalmq.wire.command import Command
-from gimbalmq.wire.headers import parse_pull_response, pull_request
+from gimbalmq.wire.headers import parse_pull_response, pull_request, set_pull_place
 from gimbalmq.wire.names import Namespace
 
 if TYPE_CHECKING:
@@ -121,10 +121,11 @@ class _Link:
         self.connection: BlockingConnection | None = None
         self.waiting: dict[int, Segment] = {}
 
-    def ask(self, request: Command, segment: Segment) -> None:
+    def ask(self, requests: Iterable[Command], segments: Sequence[Segment]) -> None:
+        """Send a request for each of these segments, in one piece."""
         if self.connection is None:
             self.connection = connections.take(self.address, self._reach)
-        self.waiting[self.connection.send(request)] = segment
+        self.waiting.update(zip(self.connection.send_all(requests), segments, strict=True))
 
     def drop(self) -> list[Segment]:
         """Close the connection; returns what was under way on it, in the order of asking."""
@@ -169,8 +170,10 @@ class RangePuller:
         self._links = {
             one.queue.broker: _Link(one.queue.broker, one.address, options.reach) for one in ranges
         }
+        #: One request per queue, of which only the offset and the number are changed.
+        self._requests: dict[MessageQueue, Command] = {}
         self._window: deque[Segment] = deque()
-        self._unsent: deque[Segment] = deque()
+        self._unsent: list[Segment] = []
         # How large messages are, and how far a pull with a filter gets, is learned first.
         self._window_max = 1 if self._filtered else _WINDOW_MIN
         self._stride = _PULL_MESSAGES
@@ -183,10 +186,8 @@ class RangePuller:
 
     def __iter__(self) -> Iterator[Segment]:
         try:
-            while True:
-                self._fill()
-                if not self._window:
-                    return
+            self._fill()
+            while self._window:
                 head = self._window[0]
                 if head.parked:
                     head.parked = False
@@ -194,13 +195,24 @@ class RangePuller:
                     self._send()
                 while not head.complete:
                     self._receive(self._links[head.queue.broker])
-                self._window.popleft()
-                self._held -= head.bytes
-                if head.answers:
-                    yield head
+                there = self._all_there()
+                # Before they are decoded: the brokers fill the sockets meanwhile.
+                self._fill()
+                yield from there
         finally:
             for link in self._links.values():
                 link.release()
+
+    def _all_there(self) -> list[Segment]:
+        """Take everything out of the window that nothing is missing before; what has messages."""
+        there: list[Segment] = []
+        window = self._window
+        while window and window[0].complete:
+            segment = window.popleft()
+            self._held -= segment.bytes
+            if segment.answers:
+                there.append(segment)
+        return there
 
     def _fill(self) -> None:
         while self._todo and self._has_room():
@@ -221,39 +233,45 @@ class RangePuller:
 
     def _send(self) -> None:
         while self._unsent:
-            segment = self._unsent[0]
-            link = self._links[segment.queue.broker]
+            link = self._links[self._unsent[0].queue.broker]
+            mine = [one for one in self._unsent if one.queue.broker == link.broker]
             try:
-                link.ask(self._request(segment), segment)
+                link.ask(map(self._request, mine), mine)
             except TransportError as error:
                 self._lose(link, error)
             else:
-                self._unsent.popleft()
+                self._unsent = [one for one in self._unsent if one.queue.broker != link.broker]
 
     def _request(self, segment: Segment) -> Command:
-        subscription = self._subscriptions[segment.queue.topic]
-        return pull_request(
-            group=self._options.pull_group,
-            queue=segment.queue,
-            offset=segment.offset,
-            sys_flag=_SUBSCRIPTION,
-            max_messages=min(_PULL_MESSAGES, segment.until - segment.offset),
-            expression=subscription.expression,
-            expression_type=subscription.expression_type,
-        )
+        """What asks for the segment; valid until the next one of the same queue is made."""
+        request = self._requests.get(segment.queue)
+        if request is None:
+            subscription = self._subscriptions[segment.queue.topic]
+            request = self._requests[segment.queue] = pull_request(
+                group=self._options.pull_group,
+                queue=segment.queue,
+                offset=0,
+                sys_flag=_SUBSCRIPTION,
+                expression=subscription.expression,
+                expression_type=subscription.expression_type,
+            )
+        set_pull_place(request, segment.offset, min(_PULL_MESSAGES, segment.until - segment.offset))
+        return request
 
     def _receive(self, link: _Link) -> None:
-        """Take one answer of the broker and act on it."""
+        """Take the answers of the broker that are there, one at least, and act on them."""
         assert link.connection is not None, "a segment is waited for that was not asked for"
         try:
-            answer = link.connection.receive(_ANSWER_TIMEOUT_S)
+            answers = link.connection.receive_all(_ANSWER_TIMEOUT_S)
         except TransportError as error:
             self._lose(link, error)
         else:
-            segment = link.waiting.pop(answer.opaque, None)
-            # None: an answer to somebody who used the connection before and was interrupted.
-            if segment is not None:
-                self._take(segment, answer, link)
+            waiting = link.waiting
+            for answer in answers:
+                segment = waiting.pop(answer.opaque, None)
+                # None: an answer to somebody who used the connection before and was interrupted.
+                if segment is not None:
+                    self._take(segment, answer, link)
         self._send()
 
     def _take(self, segment: Segment, answer: Command, link: _Link) -> None:
@@ -299,8 +317,10 @@ class RangePuller:
             longer = min(max(self._stride, 2 * asked), _PULL_MESSAGES)
             self._stride = looked_at if looked_at < asked else longer
         # The largest of late: the last answer of a segment may be small among large ones.
-        self._answer_bytes = max(size, self._answer_bytes * 15 // 16, 1)
-        self._window_max = max(_WINDOW_MIN, min(_WINDOW, _HELD_BYTES_MAX // self._answer_bytes))
+        largest = max(size, self._answer_bytes * 15 // 16, 1)
+        if largest != self._answer_bytes:
+            self._answer_bytes = largest
+            self._window_max = max(_WINDOW_MIN, min(_WINDOW, _HELD_BYTES_MAX // largest))
 
     def _advance(self, segment: Segment, following: int, answer: Command) -> None:
         looked_at = following - segment.offset
@@ -335,7 +355,7 @@ class RangePuller:
         # What waited to be sent may be among it, or stand behind it.
         lost = link.drop()
         lost.extend(one for one in self._unsent if one not in lost)
-        self._unsent = deque(lost)
+        self._unsent = lost
         self._wait(link, lost[0].queue, error)
         self._relocate(link, lost[0].queue.topic)
 
@@ -447,7 +467,8 @@ def _decoded_in_parts(
         if len(segments) == 1:
             one = segments[0]
             raise type(error)(
-                f"cannot decode the messages of {one.queue.path} before offset {one.until}: {error}"
+                f"cannot decode the messages of {one.queue.path} before offset {one.until}: {error}. "
+                "Options 'startingOffsets' and 'endingOffsets' can leave them out"
             ) from error
         middle = len(segments) // 2
         yield from _decoded_in_parts(segments[:middle], names)

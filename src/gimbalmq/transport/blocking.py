@@ -8,16 +8,17 @@ them, then `receive` answers in whatever order they come.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import ssl
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Self
 
 from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError
 from gimbalmq.transport.address import resolve
 from gimbalmq.transport.reach import PLAIN, Reach, tls_host
+from gimbalmq.transport.requests import next_opaque
 from gimbalmq.transport.tls import handshake_error, stream_error
 from gimbalmq.transport.trouble import broken, closed, unreachable
 from gimbalmq.wire.command import FLAG_ONEWAY, Command, encode_command
@@ -49,7 +50,6 @@ class BlockingConnection:
         self._signs = reach.credentials is not None
         self._talked = False
         self._protocol = Connection()
-        self._opaque = itertools.count(1)
         self._arrived: deque[Command] = deque()
         self._used_at = time.monotonic()
         self._read_bytes = _READ_BYTES_SMALL
@@ -116,12 +116,23 @@ class BlockingConnection:
 
     def send(self, command: Command, timeout_s: float = 3.0) -> int:
         """Send a request without waiting; returns the number that its answer will carry."""
+        return self.send_all((command,), timeout_s)[0]
+
+    def send_all(self, commands: Iterable[Command], timeout_s: float = 3.0) -> list[int]:
+        """Send requests in one piece; returns the numbers that their answers will carry.
+
+        Each is encoded before the next is asked for, so one object may be changed and given again.
+        """
         sock = self._usable()
-        command.opaque = next(self._opaque) & 0x7FFFFFFF
-        data = encode_command(self.reach.signed(command) if self._signs else command)
+        opaques: list[int] = []
+        encoded: list[bytes] = []
+        for command in commands:
+            command.opaque = next_opaque()
+            opaques.append(command.opaque)
+            encoded.append(encode_command(self.reach.signed(command) if self._signs else command))
         try:
             self._limit(sock, timeout_s)
-            sock.sendall(data)
+            sock.sendall(b"".join(encoded))
         except TimeoutError as error:
             self.close()
             raise CallTimeoutError(
@@ -130,7 +141,7 @@ class BlockingConnection:
         except OSError as error:
             self.close()
             raise self._failed(error) from error
-        return command.opaque
+        return opaques
 
     def notify(self, command: Command) -> None:
         """Send a one-way request."""
@@ -139,11 +150,22 @@ class BlockingConnection:
 
     def receive(self, timeout_s: float) -> Command:
         """The next answer of any request in flight."""
+        self._await(timeout_s)
+        return self._arrived.popleft()
+
+    def receive_all(self, timeout_s: float) -> list[Command]:
+        """All answers that are here, in the order in which they came; waits for one at least."""
+        self._await(timeout_s)
+        answers = list(self._arrived)
+        self._arrived.clear()
+        return answers
+
+    def _await(self, timeout_s: float) -> None:
+        """Read until there is an answer."""
         deadline = time.monotonic() + timeout_s
         while not self._arrived:
             self._read(deadline - time.monotonic(), timeout_s)
         self._used_at = deadline - timeout_s
-        return self._arrived.popleft()
 
     def _read(self, remaining_s: float, timeout_s: float) -> None:
         sock = self._usable()

@@ -39,6 +39,7 @@ __all__ = [
     "send_back_request",
     "send_batch_request",
     "send_request",
+    "set_pull_place",
     "unlock_request",
     "unregister_request",
     "update_offset_request",
@@ -171,6 +172,12 @@ def pull_request(
     if expression_type is not None:
         fields["expressionType"] = expression_type
     return Command(_LITE_PULL if lite else _PULL, fields)
+
+
+def set_pull_place(request: Command, offset: int, max_messages: int) -> None:
+    """Make a pull request ask for another place of its queue, instead of making a new one."""
+    request.fields["queueOffset"] = str(offset)
+    request.fields["maxMsgNums"] = str(max_messages)
 
 
 def _queue_fields(queue: MessageQueue) -> dict[str, str]:
@@ -376,6 +383,16 @@ class PullResponse(msgspec.Struct, frozen=True):
     offset_delta: int = 0
 
 
+#: In the order in which they are missed.
+_PULL_NUMBERS: Final = (
+    "nextBeginOffset",
+    "minOffset",
+    "maxOffset",
+    "suggestWhichBrokerId",
+    "offsetDelta",
+)
+
+
 def _number(command: Command, name: str) -> int:
     text = command.fields.get(name)
     try:
@@ -414,13 +431,19 @@ def parse_pull_response(command: Command) -> PullResponse:
     Raises:
         ProtocolError: a field that every broker sends is missing.
     """
-    return PullResponse(
-        _number(command, "nextBeginOffset"),
-        _number(command, "minOffset"),
-        _number(command, "maxOffset"),
-        _number(command, "suggestWhichBrokerId"),
-        _number(command, "offsetDelta") if "offsetDelta" in command.fields else 0,
-    )
+    fields = command.fields
+    try:
+        return PullResponse(
+            int(fields["nextBeginOffset"]),
+            int(fields["minOffset"]),
+            int(fields["maxOffset"]),
+            int(fields["suggestWhichBrokerId"]),
+            int(fields.get("offsetDelta", 0)),
+        )
+    except (KeyError, ValueError):
+        for name in _PULL_NUMBERS:
+            _number(command, name)
+        raise
 
 
 def parse_offset(command: Command) -> int:
