@@ -247,7 +247,7 @@ def read_rows(bench: Bench, name: str, size: int) -> Iterator[Row]:
 
 
 def fill(bench: Bench, topic: str, size: int) -> None:
-    """Put the messages of all rounds there, and let Java read them until its compiler is done."""
+    """Put the messages of all rounds there, and let both sides read until compilers are done."""
     stage = bench.stage
     stage.cluster.create_topic(topic, queues=QUEUES)
     with stage.java.producer("bench-fill", timeout_ms=30_000) as producer:
@@ -255,6 +255,7 @@ def fill(bench: Bench, topic: str, size: int) -> None:
     # The round that is left out warms up, too.
     for _ in range(max(1, stage.warm // bench.reads)):
         bench.java_read(topic)
+        bench.read(topic, FEW)
 
 
 def write_rows(bench: Bench, name: str, size: int) -> Iterator[Row]:
