@@ -204,6 +204,16 @@ def test_a_wanted_early_pull_that_is_told_of_new_offsets_passes_that_on_at_once(
     assert stage.events[-1] == PullAnswered(QUEUE, 1, PullStatus.OFFSET_ILLEGAL, 5, maximum=0)
 
 
+def test_an_early_pull_that_fails_after_its_topic_was_unsubscribed_is_not_asked_anew():
+    stage = Stage(ahead=1)
+    stage.warm()
+    stage.answer(64)
+    stage.ask(96)
+    del stage.subscriptions["orders"]
+    stage.answer(96, TransportError("gone"))
+    assert stage.asked == []
+
+
 def test_what_is_read_ahead_ends_with_the_queue():
     stage = Stage(ahead=2)
     stage.warm()

@@ -144,7 +144,7 @@ class PullCalls:
         """What was asked for early is wanted now."""
         if isinstance(answer, Command) and answer.code == _FOUND:
             self._pulled(effect, ahead, answer)
-        else:
+        elif effect.queue.topic in self._subscriptions:  # else the queue is on its way out
             # Whatever is wrong, a pull of now shows whether it still is.
             self.pull(effect)
 
