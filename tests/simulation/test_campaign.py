@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from gimbalmq.runtime.pull_calls import PullCalls
 from gimbalmq.testing.checkers import check_once
 from gimbalmq.testing.sim import Mode, Options, simulate
 
@@ -49,6 +50,19 @@ def test_a_lease_delivers_nothing_twice_when_members_only_join_and_leave(seed):
     outcome = simulate(seed, options)
     assert not outcome.violations, outcome.report()
     assert check_once(outcome.history) == [], outcome.report()
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_pulling_ahead_breaks_no_promise(mode, monkeypatch):
+    early, ask_early = [], PullCalls._ask_early
+
+    def counted(self, *arguments):
+        early.append(self)
+        ask_early(self, *arguments)
+
+    monkeypatch.setattr(PullCalls, "_ask_early", counted)
+    check(range(10), Options(mode=mode, backlog=True))
+    assert len(early) > 50
 
 
 @pytest.mark.soak

@@ -95,6 +95,7 @@ class SimMember:
         timers: InstanceSettings,
         habits: ListenerHabits,
         workers: int,
+        pulls: PullSettings,
         strategy: Strategy | None = None,
         run: int = 1,
     ) -> None:
@@ -123,7 +124,7 @@ class SimMember:
             subscriptions,
             offsets=BrokerOffsets(self._instance, settings.group, start),
             start=start,
-            pulls=PullSettings(),
+            pulls=pulls,
             announced=lambda _report: None,
             stopped=self.process.end,
             weights=self._watch_weights(strategy, settings),

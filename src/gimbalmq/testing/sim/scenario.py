@@ -19,6 +19,7 @@ from gimbalmq.core.identity import member_id, stem_of
 from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.runtime.pull_calls import PullSettings
 from gimbalmq.testing import checkers
 from gimbalmq.testing.sim.clients import SimMember, SimProducer
 from gimbalmq.testing.sim.executor import ListenerHabits
@@ -84,6 +85,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     #: After the last change. Takes long where a whole group died: nobody is left who knows whose
     #: locks to take over, and a broker keeps them for 60 s by its own clock.
     settled_within_s: float = 65.0
+    #: Whether everything is sent at once, so that there is much to read, and little in a pull.
+    backlog: bool = False
     #: `rejoin_grace_s` of every member.
     rejoin_grace_s: float | None = None
     #: How long a member that restarts stays away.
@@ -182,6 +185,7 @@ class _Scenario:
             ),
             habits=self.habits,
             workers=self.chance.randint(1, 4),
+            pulls=PullSettings(pull_batch_size=2 if self.options.backlog else 32),
             strategy=strategy,
             run=1 + sum(one.client_id == client_id for one in self.members),
         )
@@ -227,7 +231,7 @@ class _Scenario:
     def _produce(self) -> None:
         keys = self.chance.randint(2, 6)
         each = self.chance.randint(10, 50)
-        pause_s = 1.8 * self.options.trouble_s / each
+        pause_s = 0.0 if self.options.backlog else 1.8 * self.options.trouble_s / each
 
         def pause() -> float:
             return self.chance.uniform(0.0, pause_s) if self.world.now < self.calm_at else 0.01
