@@ -28,12 +28,12 @@ def check(seeds, options):
         assert not outcome.violations, outcome.report()
 
 
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize("block", range(5))
 def test_no_trouble_loses_messages_or_queues_of_a_concurrent_group(block):
     check(range(block * 20, block * 20 + 20), Options(mode=Mode.CONCURRENT))
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(3))
 @pytest.mark.parametrize("mode", LOCKING)
 def test_members_that_come_go_and_die_keep_locked_queues_apart(mode, block):
     check(range(block * 15, block * 15 + 15), Options(mode=mode, faults=MEMBERSHIP))
@@ -41,7 +41,7 @@ def test_members_that_come_go_and_die_keep_locked_queues_apart(mode, block):
 
 @pytest.mark.parametrize("mode", LOCKING)
 def test_no_trouble_at_all_lets_two_members_consume_a_locked_queue(mode):
-    check(range(60), Options(mode=mode))
+    check(range(50), Options(mode=mode))
 
 
 @pytest.mark.parametrize("seed", range(900, 910))
