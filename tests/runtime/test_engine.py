@@ -462,3 +462,26 @@ def test_offered_frames_are_failed_with_their_connection(engine, client):
         server.drop()
         eventually(lambda: len(got) == 3)
     assert all(isinstance(one, TransportError) for one in got)
+
+
+class Watched:
+    """A connection of the engine's, as far as another thread may see it."""
+
+    def __init__(self, *, takes_frames):
+        self.takes_frames = takes_frames
+        self.flushed = 0
+
+    def flush(self):
+        self.flushed += 1
+
+
+def test_another_thread_writes_only_where_frames_leave_as_they_are(client):
+    """With TLS, or while it is opened, a connection is the engine thread's alone."""
+    engine = Engine("test", client)
+    plain, encrypted = Watched(takes_frames=True), Watched(takes_frames=False)
+    engine._connections.update({"a:1": plain, "b:1": encrypted})
+    engine.write_offered()
+    engine._connections.clear()
+    engine.start()
+    engine.stop()
+    assert (plain.flushed, encrypted.flushed) == (1, 0)

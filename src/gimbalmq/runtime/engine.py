@@ -170,7 +170,8 @@ class Engine:
     def write_offered(self) -> None:
         """Write what was offered, before waiting for what it brings."""
         for connection in tuple(self._connections.values()):
-            self._write_gathered(connection)
+            if connection.takes_frames:
+                self._write_gathered(connection)
 
     def _write_gathered(self, connection: NonBlockingConnection) -> None:
         try:

@@ -88,13 +88,21 @@ class NonBlockingConnection(RequestTable):
         with self._writing:
             super().answer(response)
 
+    @property
+    def takes_frames(self) -> bool:
+        """Whether other threads may `offer` and `flush`: it is open, and frames leave as they are.
+
+        A TLS stream has one owner, who also reads.
+        """
+        return self.connected and not self._signs and self._tls is None
+
     def offer(self, opaque: int, frame: bytes, now: float, timeout_s: float, done: Answered) -> int:
         """Queue a frame that is written down already, from any thread.
 
         Returns how many wait to be written; 0 when the connection takes none from other threads:
         it is not open, it is closed, or requests have to be signed or encrypted.
         """
-        if not self.connected or self._signs or self._tls is not None:
+        if not self.takes_frames:
             return 0
         with self._writing:
             if self._dead:
@@ -128,7 +136,7 @@ class NonBlockingConnection(RequestTable):
             self._outgoing.append(memoryview(data))
 
     def flush(self) -> None:
-        """Write what fits; from any thread, except with TLS."""
+        """Write what fits; other threads only where it `takes_frames`."""
         with self._writing:
             if not self._dead:
                 self._flush()
