@@ -435,7 +435,7 @@ def test_a_client_can_be_stopped_while_a_replaced_thread_is_still_away(client):
 def offer(engine, address, done, code=34):
     number = next_opaque()
     frame = encode_command(Command(code, opaque=number))
-    return engine.offer(address, number, frame, 3.0, done)
+    return engine.offer(address, [(number, frame, 3.0, done)])
 
 
 @pytest.mark.parametrize("count", [1, 5, 200])
@@ -458,7 +458,6 @@ def test_offered_frames_are_failed_with_their_connection(engine, client):
         client.wait(lambda: client.connected)
         for _ in range(3):
             assert offer(engine, server.address, got.append)
-        engine.write_offered()
         server.drop()
         eventually(lambda: len(got) == 3)
     assert all(isinstance(one, TransportError) for one in got)
@@ -467,21 +466,26 @@ def test_offered_frames_are_failed_with_their_connection(engine, client):
 class Watched:
     """A connection of the engine's, as far as another thread may see it."""
 
+    wants_write = False
+
     def __init__(self, *, takes_frames):
         self.takes_frames = takes_frames
         self.flushed = 0
+
+    def offer(self, requests, now):
+        return self.takes_frames
 
     def flush(self):
         self.flushed += 1
 
 
-def test_another_thread_writes_only_where_frames_leave_as_they_are(client):
+@pytest.mark.parametrize("takes_frames", [True, False])
+def test_another_thread_writes_only_where_frames_leave_as_they_are(client, takes_frames):
     """With TLS, or while it is opened, a connection is the engine thread's alone."""
     engine = Engine("test", client)
-    plain, encrypted = Watched(takes_frames=True), Watched(takes_frames=False)
-    engine._connections.update({"a:1": plain, "b:1": encrypted})
-    engine.write_offered()
+    connection = engine._connections["a:1"] = Watched(takes_frames=takes_frames)
+    assert offer(engine, "a:1", pytest.fail) == takes_frames
     engine._connections.clear()
     engine.start()
     engine.stop()
-    assert (plain.flushed, encrypted.flushed) == (1, 0)
+    assert connection.flushed == takes_frames

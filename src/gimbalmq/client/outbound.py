@@ -45,6 +45,7 @@ from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import send_batch_request, send_request
 from gimbalmq.wire.ids import UniqueIds, month_start_ms
 from gimbalmq.wire.names import with_namespace
+from gimbalmq.wire.templates import SendTemplate
 from gimbalmq.wire.trace import TRACE_GROUP_PREFIX, TraceMessageType
 
 __all__ = ["Outbound", "SendWish", "SenderSettings", "not_all_stored"]
@@ -154,6 +155,29 @@ class Outbound:
             message, outgoing, info, chosen, now_ms, policy, wish.timeout_s, wish.sys_flag
         )
         return sending, len(outgoing.body)
+
+    def plain_sending(
+        self,
+        message: Message,
+        outgoing: Outgoing,
+        info: PublishInfo,
+        now_ms: int,
+        timeout_s: float,
+    ) -> Sending:
+        """The sending of a message that asks for nothing special, and that nobody waits for."""
+        policy = self._settings.async_policy
+        return self._sending(message, outgoing, info, None, now_ms, policy, timeout_s)
+
+    def plain_request(self, target: MessageQueue, outgoing: Outgoing, now_ms: int) -> Command:
+        """The request of such a message."""
+        return self._request(target, outgoing, now_ms, 0)
+
+    def template(self, target: MessageQueue) -> SendTemplate:
+        """Such requests, in the form that frames are made of."""
+        limits = self._limits
+        return SendTemplate(
+            self.wire_group, target, limits.create_topic_key, limits.default_topic_queue_nums
+        )
 
     def _sending(
         self,

@@ -1,11 +1,9 @@
 """Sends that nobody waits for: many in flight on the engine's connections, within bounds.
 
-Callers write frames down themselves and hand them to the connection, some dozens in one system
-call, so that the broker has work while they go on; the engine thread reads many answers in one, and
-settles accounts once per reading. A caller that finds no room waits until a good part of it is
-free, and then fills that in one go: threads that pass single messages fight for the interpreter
-lock and lose more than they gain. What cannot go out as a frame at once (no connection yet, keys,
-TLS, another attempt) goes to the engine thread as a sending.
+The engine thread reads many answers in one go, and settles accounts once per reading. A caller that
+finds no room waits until a good part of it is free, and then fills that in one go: threads that
+pass single messages fight for the interpreter lock and lose more than they gain. Sendings leave by
+the engine thread; plain messages leave as `frames`, on the callers' threads, in the same room.
 """
 
 from __future__ import annotations
@@ -13,23 +11,18 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 
 from gimbalmq.client.futures import SendFuture
-from gimbalmq.client.producer_stats import SendMeter
 from gimbalmq.client.shared import SharedInstance
-from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError, SendError, StateError
-from gimbalmq.flows.outgoing import Outgoing
-from gimbalmq.flows.send import Attempt, Sending, stored_result
-from gimbalmq.model.message import Message, SendResult, SendStatus
-from gimbalmq.model.queue import MessageQueue
+from gimbalmq.flows.send import Attempt, Sending
+from gimbalmq.model.message import SendResult
 from gimbalmq.wire.command import Command
 
-__all__ = ["FrameFlight", "Pipeline"]
+__all__ = ["Flight", "Pipeline"]
 
 
-class _Flight:
+class Flight:
     """One sending in flight; called by the engine with the answer to its last attempt."""
 
     __slots__ = ("_messages", "_pipeline", "_sending", "_size", "future", "step")
@@ -57,6 +50,7 @@ class _Flight:
         return self._sending.attempt_timeout_s
 
     def __call__(self, outcome: Command | GimbalError) -> None:
+        """Take the answer, or the reason why there is none."""
         try:
             step = self._sending.answered(outcome, time.monotonic())
         except GimbalError as error:
@@ -75,52 +69,11 @@ class _Flight:
         self.future.set_exception(error)
 
 
-#: What a frame was made of: the message and its wire form, where it goes, when it was born, its
-#: time limit, and when it left.
-FrameParts = tuple[Message, Outgoing, PublishInfo, MessageQueue, int, float, float]
-
-
-class FrameFlight:
-    """One message in flight as a frame, as a rule stored by that: its sending is made when not."""
-
-    __slots__ = ("_parts", "_pipeline", "_remake", "future")
-
-    def __init__(
-        self, pipeline: Pipeline, remake: Callable[..., Sending], parts: FrameParts
-    ) -> None:
-        self._pipeline = pipeline
-        #: Makes, of the parts, the sending of which this was the first attempt.
-        self._remake = remake
-        self._parts = parts
-        self.future = SendFuture()
-
-    def __call__(self, outcome: Command | GimbalError) -> None:
-        """Take the answer, or the reason why there is none."""
-        pipeline = self._pipeline
-        _message, outgoing, _info, queue, _born_ms, _timeout_s, started_s = self._parts
-        size = len(outgoing.body)
-        if isinstance(outcome, Command) and outcome.code == 0:
-            try:
-                result = stored_result(queue, outcome, SendStatus.SEND_OK, outgoing.message_id)
-            except GimbalError as error:
-                pipeline.settled(size)
-                self.future.set_exception(error)
-                return
-            pipeline.meter.stored(queue.broker, time.monotonic() - started_s)
-            pipeline.settled(size)
-            self.future.set_result(result)
-            return
-        _Flight(pipeline, self._remake(*self._parts), None, size, 1, self.future)(outcome)
-
-
 class Pipeline:
     """The sends in flight of one running producer."""
 
-    def __init__(
-        self, shared: SharedInstance, *, messages_max: int, bytes_max: int, meter: SendMeter
-    ) -> None:
+    def __init__(self, shared: SharedInstance, *, messages_max: int, bytes_max: int) -> None:
         self._shared = shared
-        self.meter = meter
         self._messages_max = messages_max
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
@@ -129,7 +82,7 @@ class Pipeline:
         self._bytes = 0
         self._waiting = 0
         self._closed = False
-        self._outbox: deque[_Flight] = deque()
+        self._outbox: deque[Flight] = deque()
         self._scheduled = False
         # What was answered since accounts were last settled; engine thread only.
         self._answered_messages = 0
@@ -146,7 +99,7 @@ class Pipeline:
         with self._lock:
             if self._closed:
                 raise StateError("this producer is stopped: make a new one")
-            if self._full(size, messages) and not self._shared.on_engine_thread:
+            if self.is_full(size, messages) and not self._shared.on_engine_thread:
                 self._wait_for_room(size, timeout_s, messages)
             self._messages += messages
             self._bytes += size
@@ -156,33 +109,42 @@ class Pipeline:
         with self._room:
             self._free(messages, size)
 
-    def submit(self, sending: Sending, step: Attempt, size: int, messages: int = 1) -> SendFuture:
+    def submit(
+        self,
+        sending: Sending,
+        step: Attempt,
+        size: int,
+        messages: int = 1,
+        future: SendFuture | None = None,
+    ) -> SendFuture:
         """Send, in room that was reserved; never waits."""
-        flight = _Flight(self, sending, step, size, messages, SendFuture())
+        flight = Flight(self, sending, step, size, messages, future or SendFuture())
         self._outbox.append(flight)
         if not self._scheduled:
             self._scheduled = True
             self._shared.post(self._drain)
         return flight.future
 
-    def offer(
-        self, flight: FrameFlight, address: str, opaque: int, frame: bytes, timeout_s: float
-    ) -> bool:
-        """Send a frame, in room that was reserved; False when it has to be a sending."""
-        # What was handed to the engine thread before must not be overtaken.
-        return not self._outbox and self._shared.engine.offer(
-            address, opaque, frame, timeout_s, flight
-        )
-
     def wait_empty(self, timeout_s: float | None) -> bool:
         """Wait until nothing is in flight; False when that took too long."""
-        self._shared.engine.write_offered()
         with self._room:
             self._waiting += 1
             try:
                 return self._room.wait_for(lambda: self._messages == 0, timeout_s)
             finally:
                 self._waiting -= 1
+
+    def is_full(self, size: int, messages: int = 1) -> bool:
+        """Whether messages of this size in all would have to wait for room."""
+        # One request alone may be larger than all the room.
+        return self._messages > 0 and (
+            self._messages + messages > self._messages_max or self._bytes + size > self._bytes_max
+        )
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether something that was submitted has not left yet."""
+        return bool(self._outbox)
 
     @property
     def in_flight(self) -> tuple[int, int]:
@@ -196,18 +158,11 @@ class Pipeline:
             self._closed = True
             self._room.notify_all()
 
-    def _full(self, size: int, messages: int) -> bool:
-        # One request alone may be larger than all the room.
-        return self._messages > 0 and (
-            self._messages + messages > self._messages_max or self._bytes + size > self._bytes_max
-        )
-
     def _wait_for_room(self, size: int, timeout_s: float, messages: int) -> None:
         self._waiting += 1
-        self._shared.engine.write_offered()
         try:
             found = self._room.wait_for(
-                lambda: self._closed or not self._full(size, messages), timeout_s
+                lambda: self._closed or not self.is_full(size, messages), timeout_s
             )
         finally:
             self._waiting -= 1
@@ -237,9 +192,9 @@ class Pipeline:
         outbox = self._outbox
         while outbox:
             self.carry_out(outbox[0])
-            outbox.popleft()  # not before: see `offer`
+            outbox.popleft()  # not before: see `is_draining`
 
-    def carry_out(self, flight: _Flight) -> None:
+    def carry_out(self, flight: Flight) -> None:
         """Start an attempt."""
         step = flight.step
         assert step is not None

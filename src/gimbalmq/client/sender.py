@@ -10,25 +10,21 @@ import time
 from collections.abc import Sequence
 
 from gimbalmq.client.batching import Gathered
+from gimbalmq.client.frames import Frames
 from gimbalmq.client.futures import SendFuture
 from gimbalmq.client.outbound import Outbound, SenderSettings, SendWish, not_all_stored
-from gimbalmq.client.pipeline import FrameFlight, Pipeline
+from gimbalmq.client.pipeline import Pipeline
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError, ProtocolError, SendError, StateError, TransportError
-from gimbalmq.flows.outgoing import Outgoing, check_sendable, prepare
+from gimbalmq.flows.outgoing import check_sendable, prepare
 from gimbalmq.flows.send import Attempt, Sending, stored_result
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.transport.requests import next_opaque
 from gimbalmq.wire.command import Command
-from gimbalmq.wire.templates import SendTemplate
 
 __all__ = ["Sender"]
-
-#: Queues whose requests are kept as templates; a topic that is gone leaves its own behind.
-_TEMPLATES_MAX = 4096
 
 
 class Sender(Outbound):
@@ -42,10 +38,9 @@ class Sender(Outbound):
             shared,
             messages_max=settings.in_flight_max,
             bytes_max=settings.in_flight_bytes_max,
-            meter=self.meter,
         )
+        self._frames = Frames(shared, self, self.pipeline)
         self.accumulator = self._new_accumulator(self._send_gathered, SendFuture)
-        self._templates: dict[MessageQueue, SendTemplate] = {}
         #: Nothing but the message and its queue to think of.
         self._plain = self._namespace is None and self.trace is None and settings.tolerance is None
 
@@ -86,7 +81,7 @@ class Sender(Outbound):
         info = self.info(message.topic, timeout_s)
         outgoing = prepare(message, message_id, self._limits)
         target = self.publishing.next_queue(info, None)
-        request = self._request(target, outgoing, now_ms, 0)
+        request = self.plain_request(target, outgoing, now_ms)
         attempt = None
         if target.broker in info.masters:
             address = info.masters[target.broker]
@@ -131,49 +126,7 @@ class Sender(Outbound):
         message_id = self.new_id(now_ms)
         info = self.info(message.topic, timeout_s)
         outgoing = prepare(message, message_id, self._limits)
-        body = outgoing.body
-        target = self.publishing.next_queue(info, None)
-        opaque = next_opaque()
-        template = self._templates.get(target) or self._new_template(target)
-        frame = template.frame(opaque, body, outgoing.properties, now_ms, outgoing.sys_flag)
-        size = len(body)
-        self.pipeline.reserve(size, timeout_s)
-        address = info.masters.get(target.broker, "")
-        started_s = time.monotonic()
-        parts = (message, outgoing, info, target, now_ms, timeout_s, started_s)
-        flight = FrameFlight(self.pipeline, self._remake, parts)
-        if address and self.pipeline.offer(flight, address, opaque, frame, timeout_s):
-            return flight.future
-        policy = self._settings.async_policy
-        sending = self._sending(message, outgoing, info, None, now_ms, policy, timeout_s)
-        return self._submit(sending, size)
-
-    def _remake(
-        self,
-        message: Message,
-        outgoing: Outgoing,
-        info: PublishInfo,
-        target: MessageQueue,
-        now_ms: int,
-        timeout_s: float,
-        started_s: float,
-    ) -> Sending:
-        """The sending of a message that went out as a frame."""
-        policy = self._settings.async_policy
-        sending = self._sending(message, outgoing, info, None, now_ms, policy, timeout_s)
-        request = self._request(target, outgoing, now_ms, 0)
-        sending.adopt(Attempt(target, info.masters[target.broker], request), started_s)
-        return sending
-
-    def _new_template(self, target: MessageQueue) -> SendTemplate:
-        if len(self._templates) >= _TEMPLATES_MAX:
-            self._templates.clear()
-        limits = self._limits
-        template = SendTemplate(
-            self.wire_group, target, limits.create_topic_key, limits.default_topic_queue_nums
-        )
-        self._templates[target] = template
-        return template
+        return self._frames.send(message, outgoing, info, now_ms, timeout_s)
 
     def send_oneway(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
@@ -296,4 +249,5 @@ class Sender(Outbound):
             raise StateError("flush waits, which a callback on the client's own thread must not")
         if self.accumulator is not None:
             self.accumulator.flush()
+        self._frames.write()
         return self.pipeline.wait_empty(timeout_s)

@@ -66,13 +66,7 @@ def batch_entry(
         raise ConfigurationError(
             f"the body of a message for topic '{message.topic}' is empty: brokers refuse that"
         )
-    try:
-        return BatchEntry(message.body, properties_of(message, unique_id, extra).encode())
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(
-            f"keys, tags or properties of a message for topic '{message.topic}' are not text (a "
-            f"lone surrogate): {error}"
-        ) from error
+    return BatchEntry(message.body, properties_of(message, unique_id, extra).encode())
 
 
 def cut_batches(

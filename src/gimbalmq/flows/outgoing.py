@@ -65,7 +65,11 @@ def prepare(
 
 
 def properties_of(message: Message, unique_id: str, extra: Mapping[str, str] | None = None) -> str:
-    """The properties string of a message."""
+    """The properties string of a message.
+
+    Raises:
+        ConfigurationError: it would be too long, or is not text.
+    """
     # WAIT: as Java, ask for the durability that the broker is configured for.
     text = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
     if message.tags:
@@ -82,8 +86,9 @@ def properties_of(message: Message, unique_id: str, extra: Mapping[str, str] | N
         text += format_properties(message.properties)
     if extra:
         text += format_properties(extra)
-    if len(text) * 4 > _PROPERTIES_BYTES_MAX:  # at most four bytes a character
-        _check_properties_size(message.topic, text)
+    # Few messages need the closer look: ASCII is text, and a character has at most four bytes.
+    if not text.isascii() or len(text) * 4 > _PROPERTIES_BYTES_MAX:
+        _check_properties(message.topic, text)
     return text
 
 
@@ -106,8 +111,14 @@ def _bad_size(topic: str, size: int, settings: SendSettings) -> ConfigurationErr
     )
 
 
-def _check_properties_size(topic: str, text: str) -> None:
-    size = len(text.encode("utf-8", "surrogatepass"))
+def _check_properties(topic: str, text: str) -> None:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            f"keys, tags or properties of a message for topic '{topic}' are not text (a lone "
+            f"surrogate): {error}"
+        ) from error
     if size > _PROPERTIES_BYTES_MAX:
         raise ConfigurationError(
             f"keys, tags and properties of a message for topic '{topic}' take {size} bytes; the "

@@ -26,7 +26,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gimbalmq.errors import GimbalError, StateError, TransportError
@@ -34,7 +34,7 @@ from gimbalmq.flows.effects import Flow, Instant
 from gimbalmq.runtime.driver import DriverClient
 from gimbalmq.runtime.reconnect import ReconnectPauses
 from gimbalmq.runtime.stepping import FlowRun
-from gimbalmq.transport.nonblocking import Answered, NonBlockingConnection
+from gimbalmq.transport.nonblocking import Answered, NonBlockingConnection, Offered
 from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.wire.command import Command
 
@@ -46,8 +46,6 @@ _log = logging.getLogger("gimbalmq.runtime")
 _EXPIRE_EVERY_S = 0.1
 #: How often whoever waits for the end looks whether there is a thread that will bring it about.
 _LOOK_EVERY_S = 0.5
-#: How many offered requests another thread lets gather before it writes them.
-_OFFERS_PER_WRITE = 32
 #: Well above what a round of answers takes; see `_keep_heap`.
 _LARGE_BLOCK_BYTES = 1 << 22
 
@@ -147,37 +145,24 @@ class Engine:
             except OSError as error:
                 raise StateError("this client is stopped: make a new one") from error
 
-    def offer(
-        self, address: str, opaque: int, frame: bytes, timeout_s: float, done: Answered
-    ) -> bool:
-        """Send a request that is written down already; `done` gets the answer or the error.
+    def offer(self, address: str, requests: Sequence[Offered]) -> bool:
+        """Send requests that are written down already; their givers get the answers or errors.
 
-        The calling thread writes what has gathered now and then, because the engine's would have
-        to wait for its turn while the other end has nothing to do. False when there is no open
-        connection that takes frames as they are; `post` a `call` instead.
+        The calling thread writes them, because the engine's would have to wait for its turn while
+        the other end has nothing to do. False when there is no open connection that takes frames
+        as they are; `post` a `call` of each instead.
         """
         connection = self._connections.get(address)
-        if connection is None:
+        if connection is None or not connection.offer(requests, time.monotonic()):
             return False
-        waiting = connection.offer(opaque, frame, time.monotonic(), timeout_s, done)
-        if waiting == 1:
-            # Whoever offers may not come again.
-            self.post(functools.partial(self._touch, connection))
-        elif waiting and waiting % _OFFERS_PER_WRITE == 0:
-            self._write_gathered(connection)
-        return waiting > 0
-
-    def write_offered(self) -> None:
-        """Write what was offered, before waiting for what it brings."""
-        for connection in tuple(self._connections.values()):
-            if connection.takes_frames:
-                self._write_gathered(connection)
-
-    def _write_gathered(self, connection: NonBlockingConnection) -> None:
         try:
             connection.flush()
         except GimbalError as error:
             self.post(functools.partial(self._lose, connection, error))
+        else:
+            if connection.wants_write:
+                self.post(functools.partial(self._touch, connection))
+        return True
 
     def replace(self, thread_id: int) -> None:
         """Let another thread go on with the loop, if that one still is on an errand."""

@@ -12,6 +12,7 @@ import itertools
 import socket
 import threading
 from collections import deque
+from collections.abc import Sequence
 
 from gimbalmq.errors import GimbalError, ProtocolError, TransportError
 from gimbalmq.transport.address import resolve
@@ -21,7 +22,11 @@ from gimbalmq.transport.tls import TlsStream, handshake_error
 from gimbalmq.transport.trouble import broken, unreachable
 from gimbalmq.wire.command import Command
 
-__all__ = ["Answered", "NonBlockingConnection"]
+__all__ = ["Answered", "NonBlockingConnection", "Offered"]
+
+#: A request that is written down already: its number and frame, how long its answer may take, and
+#: who gets that.
+Offered = tuple[int, bytes, float, Answered]
 
 #: What one system call reads while answers are large, and otherwise: larger blocks come from the
 #: kernel each time, which costs more than a small answer.
@@ -96,20 +101,22 @@ class NonBlockingConnection(RequestTable):
         """
         return self.connected and not self._signs and self._tls is None
 
-    def offer(self, opaque: int, frame: bytes, now: float, timeout_s: float, done: Answered) -> int:
-        """Queue a frame that is written down already, from any thread.
+    def offer(self, requests: Sequence[Offered], now: float) -> bool:
+        """Queue requests that are written down already, from any thread: all of them, or none.
 
-        Returns how many wait to be written; 0 when the connection takes none from other threads:
-        it is not open, it is closed, or requests have to be signed or encrypted.
+        False when the connection takes none from other threads: it is not open, it is closed, or
+        requests have to be signed or encrypted.
         """
         if not self.takes_frames:
-            return 0
+            return False
         with self._writing:
             if self._dead:
-                return 0
-            self._pending[opaque] = (now, now + timeout_s, done)
-            self._unsent.append(memoryview(frame))
-            return len(self._unsent)
+                return False
+            pending = self._pending
+            for opaque, _, timeout_s, done in requests:
+                pending[opaque] = (now, now + timeout_s, done)
+            self._unsent.extend([memoryview(frame) for _, frame, _, _ in requests])
+            return True
 
     # ---- socket ------------------------------------------------------------------------------
 

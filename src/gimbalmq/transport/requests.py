@@ -17,7 +17,7 @@ from typing import Final
 from gimbalmq.errors import CallTimeoutError, GimbalError, ProtocolError, TransportError
 from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.transport.trouble import closed
-from gimbalmq.wire.command import FLAG_ONEWAY, Command, encode_command
+from gimbalmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode_command
 from gimbalmq.wire.connection import Connection
 
 __all__ = ["Answered", "RequestTable", "next_opaque"]
@@ -88,13 +88,14 @@ class RequestTable:
         self.heard_at = now
         self._talked = True
         requests: list[Command] = []
+        pending = self._pending
         for command in self._protocol.receive(data):
-            if not command.is_response:
+            if not command.flag & FLAG_RESPONSE:
                 requests.append(command)
                 continue
             if command.code:
                 self._reach.explain(command)
-            waiting = self._pending.pop(command.opaque, None)
+            waiting = pending.pop(command.opaque, None)
             if waiting is not None:  # else it was given up: the answer comes too late
                 waiting[2](command)
         return requests

@@ -80,7 +80,7 @@ class SendTemplate:
     True
     """
 
-    __slots__ = ("_template",)
+    __slots__ = ("_fill",)
 
     def __init__(
         self, group: str, queue: MessageQueue, default_topic: str, default_topic_queues: int
@@ -94,7 +94,7 @@ class SendTemplate:
             default_topic=default_topic,
             default_topic_queues=default_topic_queues,
         )
-        self._template = CommandTemplate(command, numbers=("f", "g"), texts=("i",))
+        self._fill = CommandTemplate(command, numbers=("f", "g"), texts=("i",)).frame
 
     def frame(
         self, opaque: int, body: bytes, properties: str, born_timestamp_ms: int, sys_flag: int
@@ -110,4 +110,4 @@ class SendTemplate:
             raise ConfigurationError(
                 f"the keys, tags or properties are not text (a lone surrogate): {error}"
             ) from error
-        return self._template.frame((sys_flag, born_timestamp_ms, text, opaque), body)
+        return self._fill((sys_flag, born_timestamp_ms, text, opaque), body)

@@ -1,0 +1,106 @@
+"""Plain messages under way as frames: gathered, written by whoever comes first, none forgotten."""
+
+import threading
+
+import pytest
+
+from client.small_cluster import SmallCluster
+from gimbalmq import Message, Producer
+from gimbalmq.client import frames
+from gimbalmq.errors import ConfigurationError
+
+
+@pytest.fixture
+def cluster():
+    with SmallCluster("orders", "bills", queues=4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def producer(cluster):
+    with Producer(
+        "shop",
+        nameserver=cluster.address,
+        max_message_size=32 << 20,
+        compress_msg_body_over_howmuch=32 << 20,
+    ) as producer:
+        # Frames need a connection that is open.
+        producer.send_async(Message("orders", b"first")).result(10.0)
+        yield producer
+
+
+@pytest.fixture
+def offers(producer, monkeypatch):
+    """How many frames left at a time, and on which thread."""
+    engine, seen = producer._sender.shared.engine, []
+    offer = engine.offer
+
+    def counted(address, requests):
+        seen.append((len(requests), threading.current_thread() is threading.main_thread()))
+        return offer(address, requests)
+
+    monkeypatch.setattr(engine, "offer", counted)
+    return seen
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 200])
+def test_every_message_leaves_though_nobody_comes_again(producer, count):
+    futures = [producer.send_async(Message("orders", b"x")) for _ in range(count)]
+    results = [future.result(10.0) for future in futures]
+    assert len({result.message_id for result in results}) == count
+
+
+def test_a_caller_writes_what_has_gathered_in_one_go(producer, offers, monkeypatch):
+    # The engine thread would come by in between, sooner or later.
+    monkeypatch.setattr(producer._sender._frames, "_scheduled", True)
+    for _ in range(2 * frames._FRAMES_PER_WRITE + 1):
+        producer.send_async(Message("orders", b"x"))
+    assert offers == [(frames._FRAMES_PER_WRITE, True)] * 2
+    producer.flush(10.0)
+    assert offers[2:] == [(1, True)]
+
+
+def test_a_caller_that_waits_for_room_lets_its_own_messages_leave_first(cluster, monkeypatch):
+    with Producer(
+        "shop", nameserver=cluster.address, back_pressure_for_async_send_num=4
+    ) as producer:
+        producer.send_async(Message("orders", b"first")).result(10.0)
+        monkeypatch.setattr(producer._sender._frames, "_scheduled", True)
+        futures = [producer.send_async(Message("orders", b"x"), timeout_s=10.0) for _ in range(5)]
+        assert all(future.result(10.0) for future in futures[:4])
+        producer.flush(10.0)
+
+
+def test_messages_of_several_threads_are_stored_once_each(cluster, producer):
+    def send(number):
+        for i in range(100):
+            producer.send_async(Message("bills", f"{number}-{i}".encode()))
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20.0)
+    producer.flush(10.0)
+    bodies = [bytes(request.body) for request in cluster.sent if request.fields["b"] == "bills"]
+    assert sorted(bodies) == sorted(f"{n}-{i}".encode() for n in range(4) for i in range(100))
+
+
+def test_a_frame_above_the_protocols_limit_fails_alone_and_gives_its_room_back(
+    producer, monkeypatch
+):
+    monkeypatch.setattr(producer._sender._frames, "_scheduled", True)
+    large = producer.send_async(Message("orders", bytes(17 << 20)))
+    small = producer.send_async(Message("orders", b"x"))
+    producer.flush(10.0)
+    assert small.result(0).queue.topic == "orders"
+    with pytest.raises(ConfigurationError, match="above the protocol's limit"):
+        large.result(0)
+    assert producer._sender.pipeline.in_flight == (0, 0)
+
+
+def test_the_templates_of_queues_that_are_gone_do_not_pile_up(producer, monkeypatch):
+    monkeypatch.setattr(frames, "_TEMPLATES_MAX", 2)
+    for _ in range(8):
+        producer.send_async(Message("orders", b"x")).result(10.0)
+    assert len(producer._sender._frames._templates) <= 2
