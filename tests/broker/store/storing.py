@@ -34,6 +34,7 @@ def opened(directory, disk=None, **options):
 def crash(store):
     """Let go of everything as the end of the process would, without a word to the disk."""
     store._log.close()
+    store._segments.close()
     store._files.close()
     store._lock.release()
     store._closed = True

@@ -66,8 +66,8 @@ def check(directory, acknowledged, options):
 def places_in_log(store):
     """Every record of the log, found by walking it."""
     places = []
-    for segment in store._log.segments:
-        view, at = store._log.view(segment), 0
+    for segment in store._segments.held:
+        view, at = store._segments.view(segment), 0
         while (entry := entry_at(view, at, segment.start)) is not None:
             if isinstance(entry, Frame):
                 places += [facts.physical_offset for facts in records_of(view, entry)]

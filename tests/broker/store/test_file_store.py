@@ -358,21 +358,6 @@ class TestFlushing:
         store.close()
 
 
-class TestCheckpoints:
-    def test_a_full_segment_needs_no_scan_after_a_crash_once_its_checkpoint_is_made(self, tmp_path):
-        store = opened(tmp_path)
-        put(store, *[b"x" * 300] * 20, queue_id=1)
-        put(store, *[b"y" * 300] * 20)
-        for moment in range(10):
-            store.tick(NOW + moment)
-        crash(store)
-        store = opened(tmp_path)
-        assert 0 < store.report.scanned_messages < 15
-        assert bodies(store) == [b"y" * 300] * 20
-        assert bodies(store, queue_id=1) == [b"x" * 300] * 20
-        store.close()
-
-
 def test_a_temporary_store_leaves_nothing_behind():
     store = open_store(None, store_host=HOST, options=StoreOptions(flush=FlushPolicy.EACH))
     put(store, b"a")

@@ -135,7 +135,7 @@ def test_a_tick_never_raises_for_the_disk_and_tries_again(tmp_path, disk):
         store.tick(NOW + moment)
     assert store.problem is None
     assert store._log.flushed_until == store.log_bounds()[1]
-    assert store._indexed_until == store._log.active.start
+    assert store._checkpoints.indexed_until == store._log.active.start
     store.close()
 
 

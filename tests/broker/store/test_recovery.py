@@ -275,7 +275,7 @@ class TestIndexes:
         fill(tmp_path).close()
         overwrite(segments(tmp_path)[0], 4096 - 8, b"garbage!")
         store = opened(tmp_path)
-        first = store._log.segments[0]
+        first = store._segments.held[0]
         assert (first.first_ms, first.until > first.start) == (NOW, True)
         check(store)
         store.close()
@@ -327,11 +327,11 @@ class TestCheckpoint:
 
     def test_a_crash_while_a_segment_was_closed(self, tmp_path):
         store = fill(tmp_path)
-        made = store._log._add_segment
-        store._log._add_segment = lambda start: (_ for _ in ()).throw(KeyboardInterrupt)
+        made = store._segments.add
+        store._segments.add = lambda start, limit: (_ for _ in ()).throw(KeyboardInterrupt)
         with pytest.raises(KeyboardInterrupt):
             store._log.roll()
-        store._log._add_segment = made
+        store._segments.add = made
         crash(store)
         store = opened(tmp_path)
         check(store)

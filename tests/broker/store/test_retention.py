@@ -6,8 +6,8 @@ import pytest
 
 from broker.store.storing import NOW, bodies, crash, opened, put, segments
 from gimbalmq.broker.store import ReadStatus, RetentionPolicy
-from gimbalmq.broker.store.log import Segment
 from gimbalmq.broker.store.retention import expired
+from gimbalmq.broker.store.segments import Segment
 from gimbalmq.errors import ConfigurationError
 
 
@@ -99,7 +99,7 @@ def test_a_queue_that_lost_all_its_messages_keeps_counting_also_after_a_restart(
 def test_nothing_goes_before_its_indexes_are_safe(tmp_path):
     store = filled(tmp_path)
     assert store.retain(NOW + 10**9) == 0
-    while store._indexed_until < store._log.active.start:
+    while store._checkpoints.indexed_until < store._log.active.start:
         store.tick(NOW)
     assert store.retain(NOW + 10**9) > 0
     store.close()

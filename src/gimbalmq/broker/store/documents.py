@@ -2,7 +2,7 @@
 
 A document is replaced as a whole: written beside the old one, synced, renamed over it. A reader
 therefore finds the old or the new one, never a mixture. The one before is kept; when the present
-one cannot be read it is used instead, and `problems` says so.
+one cannot be read it is used instead, and `problems` and the log say so.
 
 Must not know what the documents say.
 """
@@ -10,6 +10,7 @@ Must not know what the documents say.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import string
 from pathlib import Path
@@ -18,10 +19,12 @@ from typing import Any, Final
 import msgspec
 
 from gimbalmq.broker.store.api import StoreError
-from gimbalmq.broker.store.files import Disk, disk_errors
+from gimbalmq.broker.store.files import Disk, disk_errors, is_there
 from gimbalmq.errors import ConfigurationError
 
 __all__ = ["Documents"]
+
+_logger: Final = logging.getLogger("gimbalmq.broker.store")
 
 _LETTERS: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 
@@ -61,16 +64,20 @@ class Documents:
         """
         path = self.path(name)
         previous = path.with_suffix(".previous")
+        with disk_errors("read", path):
+            latest = path if is_there(path) or not is_there(previous) else previous
         try:
-            return _content(path) if path.exists() or not previous.exists() else _content(previous)
+            return _content(latest)
         except msgspec.DecodeError as error:
             damage = str(error)
         try:
             if previous.exists():
                 content = _content(previous)
-                self.problems.append(
+                problem = (
                     f"'{path}' is damaged ({damage}): used the one before it, '{previous.name}'"
                 )
+                self.problems.append(problem)
+                _logger.warning("%s", problem)
                 return content
         except msgspec.DecodeError:
             pass

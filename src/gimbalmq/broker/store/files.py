@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,17 @@ from typing import Final
 
 from gimbalmq.broker.store.api import StoreError
 
-__all__ = ["Disk", "OpenFiles", "disk_errors", "shown", "sync_paths"]
+__all__ = [
+    "Disk",
+    "OpenFiles",
+    "directories_to_make",
+    "disk_errors",
+    "is_directory",
+    "is_there",
+    "rewrite",
+    "shown",
+    "sync_paths",
+]
 
 _SYNC_THREADS: Final = 16
 
@@ -104,6 +115,30 @@ class Disk:
         path.unlink(missing_ok=True)
 
 
+def is_there(path: Path) -> bool:
+    """Whether something has this name.
+
+    Unlike `Path.exists`, which in newer Pythons takes what it may not look at for missing, this
+    raises an OSError then.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def is_directory(path: Path) -> bool:
+    """Whether a directory has this name; raises an OSError as `is_there` does."""
+    return is_there(path) and stat.S_ISDIR(path.stat().st_mode)
+
+
+def directories_to_make(path: Path) -> list[Path]:
+    """The directories that making this one, with its parents, will make."""
+    with disk_errors("look for", path):
+        return [one for one in (path, *path.parents) if not is_there(one)]
+
+
 def sync_paths(disk: Disk, paths: Collection[Path]) -> None:
     """Wait until files and directories are on the device, many at a time.
 
@@ -126,6 +161,24 @@ def sync_paths(disk: Disk, paths: Collection[Path]) -> None:
     with ThreadPoolExecutor(min(len(paths), _SYNC_THREADS)) as pool:
         for _ in pool.map(sync, paths):
             pass
+
+
+def rewrite(disk: Disk, paths: Collection[Path]) -> None:
+    """Write the bytes of some files again, so that a flush that failed can be made good.
+
+    The kernel reports a page that it could not write once and then calls it clean: a second flush
+    would succeed without it. Directories are left alone; the file system keeps those.
+    """
+    for path in paths:
+        with disk_errors("write again after a failed flush", path):
+            if not path.is_file():
+                continue
+            descriptor = disk.open(path)
+            try:
+                data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+                disk.write_at(descriptor, data, 0)
+            finally:
+                os.close(descriptor)
 
 
 class OpenFiles:

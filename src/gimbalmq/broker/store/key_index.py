@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import mmap
 import os
+import re
 import struct
 import zlib
 from array import array
@@ -21,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from gimbalmq.broker.store.files import Disk, OpenFiles, disk_errors, sync_paths
+from gimbalmq.broker.store.files import Disk, OpenFiles, disk_errors, rewrite, sync_paths
 
 __all__ = ["KeyIndex"]
 
@@ -32,6 +33,7 @@ _NUMBER_BYTES: Final = 8
 #: Sorting that many takes some milliseconds, and they take a quarter of a megabyte.
 _RUN_COUNT_MAX: Final = 32_768
 _SUFFIX: Final = ".keys"
+_NAME: Final = re.compile(r"[0-9]{20}\.keys")
 _PLACE_BITS: Final = 32
 _PLACE_MASK: Final = (1 << _PLACE_BITS) - 1
 
@@ -51,6 +53,7 @@ class KeyIndex:
         #: Where the run in memory goes to in the file of the active segment.
         self._run_at = 0
         self._unsynced: set[int] = set()
+        self._sync_failed = False
 
     def add(self, hashes: Iterable[int], relative_place: int) -> None:
         """Note the hashes of the record at a place of the active segment, in memory only."""
@@ -155,10 +158,15 @@ class KeyIndex:
 
     def sync(self) -> None:
         """Wait until what was written out is on the device."""
-        if self._unsynced:
-            paths = [self._path(start) for start in sorted(self._unsynced)]
-            sync_paths(self._disk, [*paths, self._directory])
-            self._unsynced.clear()
+        if not self._unsynced:
+            return
+        paths = [self._path(start) for start in sorted(self._unsynced)]
+        if self._sync_failed:
+            rewrite(self._disk, paths)
+        self._sync_failed = True
+        sync_paths(self._disk, [*paths, self._directory])
+        self._sync_failed = False
+        self._unsynced.clear()
 
     def drop_outside(self, segment_starts: Iterable[int]) -> None:
         """Remove the files of segments that are gone."""
@@ -167,7 +175,7 @@ class KeyIndex:
             stray = [
                 path
                 for path in self._directory.iterdir()
-                if path.suffix == _SUFFIX and path.name not in kept
+                if _NAME.fullmatch(path.name) and path.name not in kept
             ]
         for path in stray:
             self._discard(int(path.stem))

@@ -11,8 +11,8 @@ from typing import Final
 from gimbalmq.broker.store.api import ReadResult, ReadStatus, Wanted
 from gimbalmq.broker.store.key_index import KeyIndex
 from gimbalmq.broker.store.layout import record_facts
-from gimbalmq.broker.store.log import CommitLog
 from gimbalmq.broker.store.queue_index import QueueIndex, unpack_entries
+from gimbalmq.broker.store.segments import Segments
 from gimbalmq.broker.store.terms import has_key, key_hash
 
 __all__ = ["find_by_key", "read_queue"]
@@ -22,7 +22,7 @@ _SCAN_STEP: Final = 256
 
 
 def read_queue(
-    log: CommitLog,
+    segments: Segments,
     queue: QueueIndex | None,
     offset: int,
     *,
@@ -50,7 +50,7 @@ def read_queue(
     while offset < scan_until and len(records) < max_messages:
         data = queue.entries(offset, min(offset + step, scan_until))
         offset, size, full = _collect(
-            log, data, records, offset, size, max_messages, max_bytes, wanted
+            segments, data, records, offset, size, max_messages, max_bytes, wanted
         )
         if full:
             break
@@ -59,7 +59,7 @@ def read_queue(
 
 
 def _collect(
-    log: CommitLog,
+    segments: Segments,
     entries: bytes | bytearray,
     records: list[memoryview],
     offset: int,
@@ -75,11 +75,11 @@ def _collect(
     for place, record_bytes, tag_hash, _ in unpack_entries(entries):
         at = place - start
         if not 0 <= at < limit:
-            segment = log.segment_of(place)
+            segment = segments.segment_of(place)
             if segment is None:  # a hole, or an entry that damage made point nowhere
                 offset += 1
                 continue
-            start, limit, view = segment.start, segment.limit, log.view(segment)
+            start, limit, view = segment.start, segment.limit, segments.view(segment)
             at = place - start
         if records and size + record_bytes > max_bytes:
             return offset, size, True
@@ -94,7 +94,7 @@ def _collect(
 
 
 def find_by_key(
-    log: CommitLog,
+    segments: Segments,
     keys: KeyIndex,
     topic: str,
     key: str,
@@ -108,13 +108,13 @@ def find_by_key(
     found: list[memoryview] = []
     wanted = key.encode("utf-8", "replace")
     number = key_hash(topic, wanted)
-    for segment in reversed(log.segments):
+    for segment in reversed(segments.held):
         if segment.last_ms < begin_ms or segment.first_ms > end_ms:
             continue
         for relative in keys.places(segment.start, number):
             if len(found) >= limit:
                 return found
-            record = log.record_at(segment.start + relative)
+            record = segments.record_at(segment.start + relative)
             facts = None if record is None else record_facts(record)
             if (
                 record is not None

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from gimbalmq.broker.store.files import OpenFiles, disk_errors
+from gimbalmq.broker.store.files import OpenFiles, disk_errors, is_directory
 from gimbalmq.broker.store.queue_index import QueueIndex, load_queue_index
 from gimbalmq.broker.store.terms import key_seed
 from gimbalmq.errors import ConfigurationError
@@ -67,6 +67,7 @@ class QueueTable(dict[tuple[str, int], QueueIndex]):
             found = [
                 (topic_of(topic.name), int(queue.name), queue)
                 for topic in sorted(self._directory.iterdir())
+                if is_directory(topic)
                 for queue in topic.iterdir()
                 if queue.name.isascii() and queue.name.isdigit()
             ]
@@ -90,11 +91,15 @@ class QueueTable(dict[tuple[str, int], QueueIndex]):
         """Queue ids of a topic, in order."""
         return sorted(queue_id for name, queue_id in self if name == topic)
 
-    def remove_topic(self, topic: str) -> None:
-        """Remove a topic's queues, in memory and on disk."""
+    def remove_topic(self, topic: str) -> bool:
+        """Remove a topic's queues, in memory and on disk, for good; True when the disk had any."""
         for queue_id in self.numbers(topic):
             self.pop((topic, queue_id)).remove()
         path = self._directory / directory_name(topic)
         with disk_errors("remove", path):
-            if path.is_dir():
+            found = is_directory(path)
+            if found:
                 shutil.rmtree(path)
+                # Nobody looks for what a power cut would bring back.
+                self._files.disk.sync_directory(self._directory)
+        return found

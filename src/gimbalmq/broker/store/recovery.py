@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from gimbalmq.broker.store.api import StoreError
+from gimbalmq.broker.store.checkpoint import Checkpoint
 from gimbalmq.broker.store.key_index import KeyIndex
 from gimbalmq.broker.store.layout import (
     BLANK_BYTES,
@@ -32,30 +33,14 @@ from gimbalmq.broker.store.layout import (
     records_of,
     written_bytes,
 )
-from gimbalmq.broker.store.log import CommitLog, Segment
 from gimbalmq.broker.store.queue_index import QueueIndex
 from gimbalmq.broker.store.queue_table import QueueTable
+from gimbalmq.broker.store.segments import Segment, Segments
 from gimbalmq.broker.store.terms import index_terms, key_seed
 
-__all__ = ["Checkpoint", "Recovery", "RecoveryReport"]
+__all__ = ["Recovery", "RecoveryReport"]
 
 _GAP_BYTES_MAX: Final = (1 << 31) - 1
-
-
-class Checkpoint(msgspec.Struct, frozen=True):
-    """What the last run left word of.
-
-    Before `log_until` the indexes are complete, before `safe_until` the log is on disk. After a
-    clean stop both are the end of the log, `entries` is the sum of the queues' next offsets, and
-    the times are those of the last segment.
-    """
-
-    log_until: int = 0
-    safe_until: int = 0
-    clean: bool = False
-    entries: int = 0
-    first_ms: int = 0
-    last_ms: int = 0
 
 
 class RecoveryReport(msgspec.Struct, frozen=True):
@@ -80,18 +65,20 @@ class Recovery:
 
     def __init__(
         self,
-        log: CommitLog,
+        segments: Segments,
         queues: QueueTable,
         keys: KeyIndex,
         *,
+        segment_bytes: int,
         checkpoint: Checkpoint | None,
         deleted: Mapping[str, int],
         salvage: bool,
         check_all: bool,
     ) -> None:
-        self._log = log
+        self._segments = segments
         self._queues = queues
         self._keys = keys
+        self._segment_bytes = segment_bytes
         self._checkpoint = checkpoint or Checkpoint()
         self._lost_checkpoint = checkpoint is None
         self._deleted = deleted
@@ -111,22 +98,22 @@ class Recovery:
         Raises:
             StoreError: messages that were stored safely are damaged, and `salvage` is not set.
         """
-        log = self._log
-        if self._lost_checkpoint and log.segments:
+        segments = self._segments
+        if self._lost_checkpoint and segments.held:
             self._note("no usable checkpoint: scanned the whole log")
         self._join_segments()
         clean = self._check_all is False and self._is_clean()
         if clean:
             self.scanned_from = self.end = self.flushed_until = self._checkpoint.log_until
         else:
-            trusted = log.segment_of(self._checkpoint.log_until)
-            self._scan_from(log.start if self._check_all or trusted is None else trusted.start)
-        for segment in log.segments[:-1]:
+            trusted = segments.segment_of(self._checkpoint.log_until)
+            self._scan_from(segments.start if self._check_all or trusted is None else trusted.start)
+        for segment in segments.held[:-1]:
             if segment.end <= self.scanned_from:
                 self._check_full(segment)
         for queue in self._queues.values():
-            queue.raise_minimum(log.start)
-        self._keys.drop_outside(segment.start for segment in log.segments)
+            queue.raise_minimum(segments.start)
+        self._keys.drop_outside(segment.start for segment in segments.held)
         return RecoveryReport(
             clean,
             self._scanned_bytes,
@@ -137,36 +124,45 @@ class Recovery:
 
     def _join_segments(self) -> None:
         """Every segment must end where the next one starts; the last must have its full length."""
-        log = self._log
-        for segment, following in zip(log.segments, log.segments[1:], strict=False):
+        segments = self._segments
+        for segment, following in zip(segments.held, segments.held[1:], strict=False):
             wanted = following.start - segment.start
             if segment.limit == wanted:
                 continue
             what = f"it has {segment.limit} bytes, and the next one starts after {wanted}"
+            if segment.limit < wanted <= _GAP_BYTES_MAX and not self._was_safe(segment):
+                # A power cut took its size with bytes that nobody was promised: the scan cuts it.
+                segments.lengthen(segment, wanted)
+                continue
             if not self._salvage or not segment.limit < wanted <= _GAP_BYTES_MAX:
                 raise _damage(segment, min(segment.limit, wanted), what)
-            log.lengthen(segment, wanted)
+            segments.lengthen(segment, wanted)
             self._note(f"log segment '{segment.path}': {what}; the rest is lost")
             self._check_all = True
-        if log.segments:
-            last = log.segments[-1]
+        if segments.held:
+            last = segments.held[-1]
             self._last_bytes = last.limit
-            if last.limit < log.segment_bytes:
-                log.lengthen(last, log.segment_bytes)
+            if last.limit < self._segment_bytes:
+                segments.lengthen(last, self._segment_bytes)
+
+    def _was_safe(self, segment: Segment) -> bool:
+        """Whether what is missing at the end of a segment had been safe on disk."""
+        safe_until = self._behind(segment, segment.limit)[1]
+        return segment.end < max(safe_until, self._checkpoint.safe_until)
 
     def _is_clean(self) -> bool:
         """Whether the last stop was clean, and what it left is still there."""
-        checkpoint, log = self._checkpoint, self._log
+        checkpoint, segments = self._checkpoint, self._segments
         if not checkpoint.clean:
             return False
-        if not log.segments:
+        if not segments.held:
             return checkpoint.log_until == 0 and not self._queues
-        last = log.segments[-1]
+        last = segments.held[-1]
         at = checkpoint.log_until - last.start
         if not 0 <= at <= self._last_bytes:
             self._note(f"log segment '{last.path}' does not reach to where the last run stopped")
             return False
-        if any(log.view(last)[at : at + BLANK_BYTES]):
+        if any(segments.view(last)[at : at + BLANK_BYTES]):
             self._note(f"log segment '{last.path}' has more than the last run left")
             return False
         entries = sum(queue.next_offset for queue in self._queues.values())
@@ -185,11 +181,11 @@ class Recovery:
             self._scan(place)
         except _IndexIncompleteError:
             self._note("the queue index misses messages: made it again from the log")
-            self._scan(self._log.start)
+            self._scan(self._segments.start)
 
     def _scan(self, place: int) -> None:
         """Walk the log from the start of a segment to its end, and index what is there."""
-        log = self._log
+        segments = self._segments
         self.scanned_from = place
         self._scanned_bytes = self._scanned_messages = 0
         for queue in self._queues.values():
@@ -197,23 +193,23 @@ class Recovery:
             if keep < queue.next_offset:
                 queue.cut(keep)
         self._keys.begin(place)
-        segment = log.segment_of(place)
+        segment = segments.segment_of(place)
         while segment is not None:
             segment.until = segment.start
             segment.first_ms = segment.last_ms = 0
             if not self._scan_segment(segment):
                 break
-            following = log.segment_of(segment.end)
+            following = segments.segment_of(segment.end)
             if following is not None:
-                log.write_footer(segment)
+                segments.write_footer(segment)
                 self._keys.roll(following.start, segment.until)
             segment = following
-        self.end = log.segments[-1].until if log.segments else 0
+        self.end = segments.held[-1].until if segments.held else 0
         self.flushed_until = min(self._checkpoint.safe_until, self.end)
 
     def _scan_segment(self, segment: Segment) -> bool:
         """Index a segment's records; False when the log ends in it."""
-        view, at = self._log.view(segment), 0
+        view, at = self._segments.view(segment), 0
         while at <= segment.limit - BLANK_BYTES:
             entry = entry_at(view, at, segment.start)
             if isinstance(entry, Frame):
@@ -270,9 +266,9 @@ class Recovery:
 
     def _bridge(self, queue: QueueIndex, facts: Facts) -> None:
         """The record is not the next one of its queue: others before it are missing."""
-        if self.scanned_from > self._log.start:
+        if self.scanned_from > self._segments.start:
             raise _IndexIncompleteError
-        if queue.first_at_or_after(self._log.start) == queue.next_offset:
+        if queue.first_at_or_after(self._segments.start) == queue.next_offset:
             queue.restart(facts.queue_offset)
             return
         self._note(
@@ -296,7 +292,7 @@ class Recovery:
             return None
         resume = min(resume, segment.end)
         self._note(f"gave up {resume - place} bytes of '{segment.path}' from byte {at} on")
-        self._log.skip(segment, at, resume - place)
+        self._segments.skip(segment, at, resume - place)
         return resume - segment.start
 
     def _behind(self, segment: Segment, at: int) -> tuple[int | None, int]:
@@ -305,8 +301,10 @@ class Recovery:
         """
         resume: int | None = None
         safe_until = 0
-        for one in self._log.segments[self._log.segments.index(segment) :]:
-            view = self._log.view(one)
+        for one in self._segments.held[self._segments.held.index(segment) :]:
+            if not one.limit:
+                continue  # a power cut left its name alone
+            view = self._segments.view(one)
             position = at if one is segment else 0
             while (found := next_seal(view, position, one.start)) is not None:
                 place, frame = one.start + found[0], found[1]
@@ -317,17 +315,17 @@ class Recovery:
 
     def _cut(self, segment: Segment, at: int) -> None:
         """Let the log end at a byte; whatever lies behind is wiped when writing starts."""
-        written = written_bytes(self._log.view(segment), at)
-        while self._log.segments[-1] is not segment:
-            written += written_bytes(self._log.view(self._log.segments[-1]), 0)
-            self._log.drop_last()
+        written = written_bytes(self._segments.view(segment), at)
+        while self._segments.held[-1] is not segment:
+            written += written_bytes(self._segments.view(self._segments.held[-1]), 0)
+            self._segments.drop_last()
         self._cut_bytes = max(self._cut_bytes, written)
         if written:
             self._note(f"cut {written} bytes of unfinished writes: '{segment.path}', byte {at} on")
 
     def _check_full(self, segment: Segment) -> None:
         """A full segment that was not scanned: its footer and its keys must be there."""
-        known = self._log.read_footer(segment)
+        known = self._segments.read_footer(segment)
         if known and self._keys.complete(segment.start, segment.until):
             return
         active, self._keys = self._keys, self._keys.beside()
@@ -335,7 +333,7 @@ class Recovery:
         self._keys.write_out(segment.until)
         self._keys.sync()
         self._keys = active
-        self._log.write_footer(segment)
+        self._segments.write_footer(segment)
 
     def _index_keys(self, segment: Segment) -> None:
         """Read a segment's keys, times and end from its records, up to the first damage."""
@@ -343,7 +341,7 @@ class Recovery:
         self._keys.begin(segment.start)
         segment.until = segment.start
         segment.first_ms = segment.last_ms = 0
-        view, at = self._log.view(segment), 0
+        view, at = self._segments.view(segment), 0
         while (entry := entry_at(view, at, segment.start)) is not None:
             if isinstance(entry, Frame):
                 self._take_keys(segment, entry, records_of(view, entry) or [])

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gimbalmq.broker.store.log import Segment
+from gimbalmq.broker.store.segments import Segment
 from gimbalmq.errors import ConfigurationError
 
 __all__ = ["RetentionPolicy", "expired"]
