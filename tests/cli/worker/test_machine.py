@@ -5,13 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gimbalmq.cli.worker import events as ev
+from gimbalmq.cli.worker.children import ChildState, SupervisorSettings
 from gimbalmq.cli.worker.events import Failure, Notice, TimerName
-from gimbalmq.cli.worker.machine import (
-    ChildState,
-    SupervisorMachine,
-    SupervisorSettings,
-    restart_delay_s,
-)
+from gimbalmq.cli.worker.machine import SupervisorMachine
 
 
 class World:
@@ -303,14 +299,6 @@ def test_news_of_an_earlier_process_is_ignored():
     world.exit(1, 1)
     assert world.send(ev.ChildReady(1, 1)) == []
     assert world.states() == {1: "starting"}
-
-
-def test_the_pause_doubles_up_to_its_bound():
-    settings = SupervisorSettings(processes=1, first_delay_s=1.0, longest_delay_s=10.0)
-    delays = [restart_delay_s(settings, deaths) for deaths in range(2000)]
-    assert delays[:6] == [0.0, 1.0, 2.0, 4.0, 8.0, 10.0]
-    assert delays == sorted(delays)
-    assert delays[-1] == 10.0
 
 
 class Supervised(RuleBasedStateMachine):

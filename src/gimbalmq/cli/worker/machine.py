@@ -15,97 +15,22 @@ an argument; processes, signals and clocks are the driver's business.
 
 from __future__ import annotations
 
-import enum
 from collections import Counter
 from typing import Final
 
-import msgspec
-
 from gimbalmq.cli.worker import events as ev
+from gimbalmq.cli.worker.children import Child, ChildState, SupervisorSettings
 from gimbalmq.cli.worker.events import Failure, Notice, TimerName
 
-__all__ = ["Child", "ChildState", "SupervisorMachine", "SupervisorSettings", "restart_delay_s"]
+__all__ = ["ChildState", "SupervisorMachine", "SupervisorSettings"]
 
 _FAILED: Final = 2
+#: States of a process that is meant to go on.
+_USEFUL: Final = frozenset({ChildState.STARTING, ChildState.READY})
 #: A child that was told to hurry commits and leaves; that takes a few round trips.
 _HURRY_S: Final = 5.0
 #: How much longer than the listeners' time a drain may take: commits, and leaving the group.
 _LEAVE_S: Final = 15.0
-
-
-class SupervisorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a worker treats its children."""
-
-    processes: int
-    #: How long listeners may go on when a child drains.
-    drain_s: float = 30.0
-    #: How long a child may take until it consumes.
-    start_timeout_s: float = 120.0
-    #: A child that dies within this time of its start died quickly.
-    quick_death_s: float = 10.0
-    #: After so many quick deaths in a row a child is given up.
-    give_up_after: int = 5
-    first_delay_s: float = 0.5
-    longest_delay_s: float = 30.0
-
-
-class ChildState(enum.Enum):
-    """What a child does."""
-
-    STARTING = "starting"
-    READY = "ready"
-    DRAINING = "draining"
-    #: Dead, and to be started again after a pause.
-    WAITING = "waiting"
-    GIVEN_UP = "given_up"
-    #: Without a process, and none is wanted.
-    GONE = "gone"
-
-
-#: States in which there is a process.
-_ALIVE: Final = frozenset({ChildState.STARTING, ChildState.READY, ChildState.DRAINING})
-#: Those of them that are meant to go on.
-_USEFUL: Final = frozenset({ChildState.STARTING, ChildState.READY})
-
-
-class Child:
-    """What is known of one child."""
-
-    __slots__ = (
-        "epoch", "failure", "number", "quick_deaths", "restarts", "started_at", "state",
-        "unreachable",
-    )  # fmt: skip
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.state = ChildState.GONE
-        self.epoch = 0
-        self.started_at = 0.0
-        #: Quick deaths in a row, and starts in a row that found no server.
-        self.quick_deaths = 0
-        self.unreachable = 0
-        self.restarts = 0
-        #: What it said before it exited, if it did.
-        self.failure: ev.ChildFailed | None = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether there is a process."""
-        return self.state in _ALIVE
-
-
-def restart_delay_s(settings: SupervisorSettings, quick_deaths: int) -> float:
-    """How long to wait before the next start, after so many quick deaths in a row.
-
-    >>> settings = SupervisorSettings(processes=1)
-    >>> [restart_delay_s(settings, deaths) for deaths in (0, 1, 2, 3, 20)]
-    [0.0, 0.5, 1.0, 2.0, 30.0]
-    """
-    if quick_deaths == 0:
-        return 0.0
-    # The exponent is bounded: a child that waits for its servers may die thousands of times.
-    doubled = settings.first_delay_s * 2.0 ** min(quick_deaths - 1, 30)
-    return min(doubled, settings.longest_delay_s)
 
 
 class SupervisorMachine:
@@ -179,10 +104,7 @@ class SupervisorMachine:
     # ---- starting ----------------------------------------------------------------------------
 
     def _spawn(self, child: Child, now: float) -> None:
-        child.epoch += 1
-        child.state = ChildState.STARTING
-        child.started_at = now
-        child.failure = None
+        child.begin(now)
         number, epoch = child.number, child.epoch
         self._out.append(ev.Spawn(number, epoch))
         self._tell(Notice.STARTING, child, "starting")
@@ -243,18 +165,13 @@ class SupervisorMachine:
             self._code = _FAILED
             self._stop()
             return
-        if failure is not None and failure.failure is Failure.UNREACHABLE:
-            child.unreachable += 1
-        elif now - child.started_at < self.settings.quick_death_s:
-            child.quick_deaths += 1
-        else:
-            child.quick_deaths = 0
-        if child.quick_deaths >= self.settings.give_up_after:
+        child.count_death(self.settings, now)
+        if child.hopeless(self.settings):
             self._give_up(child, now)
             return
         child.restarts += 1
         child.state = ChildState.WAITING
-        delay_s = restart_delay_s(self.settings, child.quick_deaths + child.unreachable)
+        delay_s = child.restart_delay_s(self.settings)
         if delay_s == 0.0:
             self._spawn(child, now)
         else:
@@ -341,11 +258,11 @@ class SupervisorMachine:
             (child.number, child.epoch)
             for child in self.children.values()
             # One that drains for a reload is started anew in any case.
-            if child.state in {ChildState.STARTING, ChildState.READY} and child.number != goes
+            if child.state in _USEFUL and child.number != goes
         ]
         for child in list(self.children.values()):
             if child.state in {ChildState.WAITING, ChildState.GIVEN_UP}:
-                child.quick_deaths = child.unreachable = 0
+                child.forgive()
                 self._spawn(child, now)
         self._reload_next(now)
 
