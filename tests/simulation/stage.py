@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from gimbalmq.testing.sim import Mode, Options
+from gimbalmq.testing.sim.cast import Cast
 from gimbalmq.testing.sim.executor import ListenerHabits
-from gimbalmq.testing.sim.scenario import _Scenario
 
 
-class Stage(_Scenario):
+class Stage(Cast):
     def __init__(self, seed=1, mode=Mode.ORDERED):
         super().__init__(seed, Options(mode=mode, faults=(), rough_listeners=False))
         self.queues_each = 1
-        self.brokers = [self._broker("broker-a"), self._broker("broker-b")]
+        self.brokers = [self.broker("broker-a"), self.broker("broker-b")]
         self.habits = ListenerHabits(0.1, 0.1)
 
     def begin(self, until=6.0):
@@ -23,8 +23,8 @@ class Stage(_Scenario):
         for key in range(2):
             self.producer.send(key, [f"k{key}-{n}" for n in range(400)], lambda: 0.001)
         self.world.run_until(2.0)
-        self._member()
-        self._member()
+        self.start_member()
+        self.start_member()
         self.world.run_until(until)
         return self
 

@@ -9,8 +9,8 @@ import pytest
 from gimbalmq.core.identity import stem_of
 from gimbalmq.testing.checkers import check_exclusive, check_loss
 from gimbalmq.testing.sim import FAULTS, RESTARTS, Kind, Mode, Options, simulate
+from gimbalmq.testing.sim.cast import Cast
 from gimbalmq.testing.sim.executor import ListenerHabits
-from gimbalmq.testing.sim.scenario import _Scenario
 
 LOCKING = (Mode.ORDERED, Mode.LEASE)
 GRACE_S = 20.0
@@ -22,14 +22,14 @@ def _quiet_logs(caplog):
     caplog.set_level(logging.CRITICAL, "gimbalmq")
 
 
-class Group(_Scenario):
+class Group(Cast):
     """Four members, two brokers with three queues each, a backlog; settled at 8 s."""
 
     def __init__(self, mode, grace_s=GRACE_S, seed=1):
         options = Options(mode=mode, faults=(), rough_listeners=False, rejoin_grace_s=grace_s)
         super().__init__(seed, options)
         self.queues_each = 3
-        self.brokers = [self._broker("broker-a"), self._broker("broker-b")]
+        self.brokers = [self.broker("broker-a"), self.broker("broker-b")]
         self.habits = ListenerHabits(0.01, 0.02)
 
     def begin(self):
@@ -42,7 +42,7 @@ class Group(_Scenario):
             bodies = [f"k{key}-{n}" for n in range(80)]
             self.producer.send(key, bodies, lambda: 0.5)
         for _ in range(MEMBERS):
-            self._member()
+            self.start_member()
         self.world.run_until(8.0)
         return self
 
@@ -68,7 +68,7 @@ class Group(_Scenario):
 
 
 def down(group, member, *, crash):
-    group._crash(member) if crash else group._leave(member)
+    group.crash(member) if crash else group.leave(member)
 
 
 @pytest.mark.parametrize("mode", LOCKING)
@@ -83,7 +83,7 @@ def test_a_rolling_restart_moves_no_queue_of_anybody_else(mode, crash):
         group.run_for(5.0)
         away = {name: queues for name, queues in before.items() if name != stem}
         assert group.shares() == away, "its queues wait for it"
-        group._member(stem)
+        group.start_member(stem)
         group.run_for(3.0)
         assert group.shares() == before
         assert {who for who, _queue in group.moves_since(since)} == {stem}
@@ -102,10 +102,10 @@ def test_two_that_restart_at_the_same_time_find_their_queues_again(mode):
     group.run_for(2.0)
     down(group, second, crash=False)
     group.run_for(2.0)
-    group._member("m1")  # has not seen the second one go, and asks
+    group.start_member("m1")  # has not seen the second one go, and asks
     group.run_for(4.0)
     assert group.shares() == {name: q for name, q in before.items() if name != "m2"}
-    group._member("m2")
+    group.start_member("m2")
     group.run_for(4.0)
     assert group.shares() == before
     assert {who for who, _queue in group.moves_since(since)} == {"m1", "m2"}
@@ -138,12 +138,12 @@ def test_a_stranger_that_joins_meanwhile_counts_the_absent_too():
     group = Group(Mode.LEASE).begin()
     down(group, group.members[0], crash=False)
     group.run_for(2.0)
-    group._member()
+    group.start_member()
     group.run_for(4.0)
     waiting = group.shares()
     assert waiting.keys() == {"m2", "m3", "m4", "m5"}
     assert sorted(map(len, waiting.values())) == [1, 1, 1, 1], "six queues for five: m1 has two"
-    group._member("m1")
+    group.start_member("m1")
     group.run_for(4.0)
     assert group.shares() == {**waiting, "m1": group.shares()["m1"]}
     assert len(group.shares()["m1"]) == 2
@@ -170,7 +170,7 @@ def test_a_newcomer_that_nobody_answers_delays_queues_and_takes_none_from_its_ow
     elders = group.members[1:]
     for member in elders:
         member.process.pause()
-    late = group._member()
+    late = group.start_member()
     group.run_for(1.5)
     assert not late.assignment(), "it waits for an answer"
     group.run_for(10.0)

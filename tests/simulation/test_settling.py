@@ -32,10 +32,10 @@ def test_a_join_and_a_clean_leave_settle_an_ordered_group_within_two_seconds():
     stage = Stage(mode=Mode.ORDERED).begin()
     first, second = stage.members
     assert sorted(map(len, owned(first, second))) == [1, 1]
-    stage._leave(second)
+    stage.leave(second)
     stage.world.run_until(8.0)
     assert owned(first) == [QUEUES]
-    stage._member()
+    stage.start_member()
     stage.world.run_until(10.0)
     third = stage.members[-1]
     shares = owned(first, third)

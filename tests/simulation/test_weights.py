@@ -12,9 +12,9 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.weights import WEIGHTS_TOPIC, QueueWeights
 from gimbalmq.testing.checkers import check_exclusive, check_loss
 from gimbalmq.testing.sim import Kind, Mode, Options
+from gimbalmq.testing.sim.cast import NAMESERVERS, Cast
 from gimbalmq.testing.sim.clients import SimProducer
 from gimbalmq.testing.sim.executor import ListenerHabits
-from gimbalmq.testing.sim.scenario import _NAMESERVERS, _Scenario
 from gimbalmq.wire.weights import encode_weights
 
 QUEUES = [
@@ -29,20 +29,21 @@ def _quiet_logs(caplog):
     caplog.set_level(logging.CRITICAL, "gimbalmq")
 
 
-class Weighed(_Scenario):
+def published():
+    return strategy_named("WEIGHTED", {"weights": "published"})
+
+
+class Weighed(Cast):
     """Three members that read weights, two brokers, a little traffic."""
 
     def __init__(self, mode, seed=1):
-        super().__init__(seed, Options(mode=mode, faults=(), rough_listeners=False))
+        options = Options(mode=mode, faults=(), rough_listeners=False)
+        super().__init__(seed, options, strategy=published)
         self.queues_each = 3
-        self.brokers = [self._broker("broker-a"), self._broker("broker-b")]
+        self.brokers = [self.broker("broker-a"), self.broker("broker-b")]
         self.habits = ListenerHabits(0.01, 0.02)
-        self.publisher = SimProducer(WEIGHTS_TOPIC, _NAMESERVERS, self._clock(), self.network)
+        self.publisher = SimProducer(WEIGHTS_TOPIC, NAMESERVERS, self.clock(), self.network)
         self.version = 0
-
-    @staticmethod
-    def _strategy():
-        return strategy_named("WEIGHTED", {"weights": "published"})
 
     def begin(self):
         self.nameserver.start()
@@ -55,7 +56,7 @@ class Weighed(_Scenario):
             self.producer.send(key, [f"k{key}-{n}" for n in range(80)], lambda: 0.5)
         for number in range(3):
             # Each looks at another moment.
-            self.world.after(number * 2.7, self._one_more)
+            self.world.after(number * 2.7, self.start_member)
         self.world.run_until(12.0)
         return self
 
@@ -122,7 +123,7 @@ def test_a_member_that_cannot_read_the_weights_does_not_join_and_later_does():
     before = group.shares()
     group.members_made += 1
     group.network.cut("late@gmq1-WEIGHTED.published", "broker-a")
-    late = group._member("late")
+    late = group.start_member("late")
     group.run_for(20.0)
     assert late.assignment() == frozenset()
     assert {who: paths for who, paths in group.shares().items() if who != "late"} == before

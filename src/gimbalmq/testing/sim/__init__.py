@@ -9,7 +9,8 @@ assert not outcome.violations, outcome.report()
 from __future__ import annotations
 
 from gimbalmq.testing.sim.history import Happened, History, Kind
-from gimbalmq.testing.sim.scenario import FAULTS, RESTARTS, Mode, Options, Outcome, simulate
+from gimbalmq.testing.sim.options import FAULTS, RESTARTS, Mode, Options
+from gimbalmq.testing.sim.scenario import Outcome, simulate
 
 __all__ = [
     "FAULTS",
