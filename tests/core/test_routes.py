@@ -62,3 +62,34 @@ def test_every_address_is_listed_with_its_set_and_id(table):
         "a-slave:1": ("broker-a", 1),
         "b-slave:1": ("broker-b", 1),
     }
+
+
+@pytest.mark.parametrize(
+    ("broker", "advised", "place"),
+    [
+        (A, 0, ("a:1", True)),
+        (A, 1, ("a-slave:1", False)),
+        # The next one after the advised one, else the first there is.
+        (BrokerSet("broker-a", "c", {0: "a:1", 3: "third:1"}), 2, ("third:1", False)),
+        (A, 7, ("a:1", True)),
+        (BrokerSet("broker-a", "c", {1: "a-slave:1"}), 0, ("a-slave:1", False)),
+        (BrokerSet("broker-a", "c", {}), 0, None),
+    ],
+)
+def test_a_pull_goes_where_it_was_advised_to_or_to_the_next_best_place(
+    table, broker, advised, place
+):
+    table.learn(route("orders", broker))
+    assert table.pull_place(MessageQueue("orders", "broker-a", 0), advised) == place
+
+
+def test_a_queue_of_an_unknown_broker_is_pulled_from_nowhere(table):
+    assert table.pull_place(MessageQueue("orders", "broker-a", 0), 0) is None
+
+
+def test_one_address_of_each_broker_set_comes_in_the_order_of_their_names(table):
+    table.learn(route("orders", B))
+    table.learn(route("refunds", A, B))
+    table.learn(route("unasked", BrokerSet("broker-0", "c", {0: "0:1"})))
+    asked = table.any_addresses(["orders", "refunds", "unknown"])
+    assert asked == [("broker-a", "a:1"), ("broker-b", "b-slave:1")]

@@ -274,7 +274,7 @@ def test_the_member_list_is_asked_from_masters_or_a_slave_without_one(instance, 
         BrokerSet("broker-a", "c", {1: "a-slave:1"}),
     )
     join(instance, Member("billing", "orders"))
-    asked = instance.member_list_addresses(["orders", "unknown"])
+    asked = instance.routes.any_addresses(["orders", "unknown"])
     assert asked == [("broker-a", "a-slave:1"), ("broker-b", "b:1")]
 
 

@@ -7,10 +7,10 @@ in Java: a restarting name server must not stop consumers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.route import BrokerSet, TopicRoute
+from gimbalmq.model.route import MASTER_ID, BrokerSet, TopicRoute
 
 __all__ = ["RouteTable"]
 
@@ -54,6 +54,39 @@ class RouteTable:
         """Address that locks, commits and sends for this queue go to."""
         brokers = self.broker(queue.broker, topic=queue.topic)
         return None if brokers is None else brokers.master
+
+    def pull_place(self, queue: MessageQueue, broker_id: int) -> tuple[str, bool] | None:
+        """Where to pull: the advised process of the broker set, else the next, else any.
+
+        Returns its address and whether it is the master; None when no process is known.
+        """
+        brokers = self.broker(queue.broker, topic=queue.topic)
+        if brokers is None or not brokers.addresses:
+            return None
+        addresses = brokers.addresses
+        if broker_id in addresses:
+            return addresses[broker_id], broker_id == MASTER_ID
+        chosen = broker_id
+        if chosen != MASTER_ID:
+            chosen += 1
+        if chosen not in addresses:
+            chosen = min(addresses)
+        return addresses[chosen], chosen == MASTER_ID
+
+    def any_addresses(self, topics: Iterable[str]) -> list[tuple[str, str]]:
+        """An address of each broker set (name, address) of some topics, sorted by name.
+
+        Each broker knows the members of a group from its own connections, so two that ask
+        different brokers may see different lists; all of ours ask in this order.
+        """
+        named = {
+            brokers.name: address
+            for topic in topics
+            if (route := self._routes.get(topic)) is not None
+            for brokers in route.brokers
+            if (address := brokers.any_address) is not None
+        }
+        return sorted(named.items())
 
     def addresses(self) -> dict[str, tuple[str, int]]:
         """Every known address with its broker set's name and the broker id."""

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
 
 import msgspec
 
@@ -22,23 +21,20 @@ from gimbalmq.core.routes import RouteTable
 from gimbalmq.errors import (
     AccessDeniedError,
     GimbalError,
-    ProtocolError,
     StateError,
     TopicNotFoundError,
 )
-from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
-from gimbalmq.flows.transaction import TransactionCheck, parse_check
-from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import MASTER_ID, TopicRoute
+from gimbalmq.runtime.broker_requests import BrokerRequests, CheckTransaction
 from gimbalmq.runtime.driver import Driver
+from gimbalmq.runtime.group_member import GroupMember
 from gimbalmq.runtime.registrations import Registrations
-from gimbalmq.wire.bodies import ConsumerData, HeartbeatData
-from gimbalmq.wire.codes import RequestCode, ResponseCode
-from gimbalmq.wire.command import Command, response_to
+from gimbalmq.wire.bodies import HeartbeatData
+from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import heartbeat_request, unregister_request
 
-__all__ = ["ClientInstance", "GroupMember", "InstanceSettings"]
+__all__ = ["ClientInstance", "InstanceSettings"]
 
 _log = logging.getLogger("gimbalmq.client")
 
@@ -53,33 +49,6 @@ class InstanceSettings(msgspec.Struct, frozen=True, kw_only=True):
     use_heartbeat_v2: bool = False
 
 
-class GroupMember(Protocol):
-    """A consumer of the instance, as the instance sees it."""
-
-    group: str
-
-    def topics(self) -> Iterable[str]:
-        """The topics whose routes it needs."""
-
-    def registration(self) -> ConsumerData:
-        """What the heartbeat says of it."""
-
-    def preflight(self) -> Flow[None] | None:
-        """What brokers must agree to before it joins; None when there is nothing to ask."""
-
-    def on_route(self, route: TopicRoute) -> None:
-        """The route of one of its topics is new or changed."""
-
-    def on_notice(self) -> None:
-        """A broker says that the group's members changed."""
-
-    def on_reconnected(self) -> None:
-        """A broker has this member's registration again."""
-
-    def on_request(self, request: Command, reply: Callable[[Command], None]) -> bool:
-        """A broker asks about this group; False when the request is not known."""
-
-
 class ClientInstance:
     """Shared by the producers and consumers of one client id; see the module."""
 
@@ -90,13 +59,16 @@ class ClientInstance:
         self.nameservers = nameservers
         self.settings = settings
         self.routes = RouteTable()
+        #: Not wrapped: every pull asks.
+        self.pull_place = self.routes.pull_place
         self._driver: Driver | None = None
         self._members: dict[str, GroupMember] = {}
         #: By group: who answers the broker's questions about transactions, if anybody.
-        self._producers: dict[str, Callable[[str, TransactionCheck], None] | None] = {}
+        self._producers: dict[str, CheckTransaction | None] = {}
         self._published: set[str] = set()
         #: What brokers know of the members.
         self.registrations = Registrations(client_id, self.warn, brief=settings.use_heartbeat_v2)
+        self._requests = BrokerRequests(self._members, self._producers, self.routes, self.warn)
         self._warned: dict[str, float] = {}
 
     @property
@@ -187,9 +159,7 @@ class ClientInstance:
         )
         self._members.pop(group, None)
 
-    def add_producer(
-        self, group: str, check: Callable[[str, TransactionCheck], None] | None = None
-    ) -> None:
+    def add_producer(self, group: str, check: CheckTransaction | None = None) -> None:
         """Register a producer group with the next heartbeat.
 
         `check` gets a broker's address and its question about a transaction; it must not wait.
@@ -257,39 +227,6 @@ class ClientInstance:
             self.refresh_route(topic)
         self.driver.call_later(self.settings.poll_name_server_interval_s, self._poll_routes)
 
-    def pull_place(self, queue: MessageQueue, broker_id: int) -> tuple[str, bool] | None:
-        """Where to pull: the advised process of the broker set, else the next, else any.
-
-        Returns its address and whether it is the master; None when no process is known.
-        """
-        brokers = self.routes.broker(queue.broker, topic=queue.topic)
-        if brokers is None or not brokers.addresses:
-            return None
-        addresses = brokers.addresses
-        if broker_id in addresses:
-            return addresses[broker_id], broker_id == MASTER_ID
-        chosen = broker_id
-        if chosen != MASTER_ID:
-            chosen += 1
-        if chosen not in addresses:
-            chosen = min(addresses)
-        return addresses[chosen], chosen == MASTER_ID
-
-    def member_list_addresses(self, topics: Iterable[str]) -> list[tuple[str, str]]:
-        """Brokers (name, address) to ask for members, in the order in which everyone asks.
-
-        Each broker answers from its own connections, so two members that ask different brokers
-        may see different lists; all of ours ask the first by name.
-        """
-        named = {
-            brokers.name: address
-            for topic in topics
-            if (route := self.routes.route(topic)) is not None
-            for brokers in route.brokers
-            if (address := brokers.any_address) is not None
-        }
-        return sorted(named.items())
-
     # ---- heartbeats --------------------------------------------------------------------------
 
     def heartbeat(
@@ -320,7 +257,7 @@ class ClientInstance:
 
     def broker_addresses(self) -> list[tuple[str, str]]:
         """Every known broker set (name, address)."""
-        return self.member_list_addresses(route.topic for route in self.routes)
+        return self.routes.any_addresses(route.topic for route in self.routes)
 
     def _beat(self) -> None:
         self.heartbeat()
@@ -385,51 +322,10 @@ class ClientInstance:
         self.warn(f"connection {address}", f"connection to {address} lost: {error}")
 
     def on_request(self, address: str, request: Command) -> Command | None:
-        """Answer a broker's request; change notices go to the group they name."""
-        # Requests about a group name it as one or the other.
-        group = request.fields.get("consumerGroup") or request.fields.get("group", "")
-        member = self._members.get(group)
-        if request.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            if member is not None:
-                member.on_notice()
-            return None
-        if request.code == RequestCode.CHECK_TRANSACTION_STATE:
-            self._check_transaction(address, request)
-            return None
-        reply = functools.partial(self.driver.answer, address)
-        if member is not None and member.on_request(request, reply):
-            return None
-        if request.is_oneway:
-            _log.debug("request %s from %s is not handled by this client", request.code, address)
-            return None
-        if group and member is None:
-            return response_to(
-                request,
-                ResponseCode.SYSTEM_ERROR,
-                f"The Consumer Group <{group}> not exist in this consumer",
-            )
-        return response_to(
-            request,
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            f" request type {request.code} not supported",
+        """Answer a broker's request, now or later; None when there is nothing to say now."""
+        return self._requests.answer(
+            address, request, functools.partial(self.driver.answer, address)
         )
-
-    def _check_transaction(self, address: str, request: Command) -> None:
-        broker = self.routes.addresses().get(address, ("", 0))[0]
-        try:
-            check = parse_check(request, broker)
-        except ProtocolError as error:
-            self.warn(f"check {address}", f"{address} asks about a transaction: {error}")
-            return
-        answer = self._producers.get(check.group)
-        if answer is None:
-            self.warn(
-                f"check {check.group}",
-                f"{address} asks about transaction {check.half.message_id} of group "
-                f"'{check.group}', whose producer has no check function: it stays open",
-            )
-            return
-        answer(address, check)
 
     # ---- log ---------------------------------------------------------------------------------
 
