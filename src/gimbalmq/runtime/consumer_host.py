@@ -1,6 +1,8 @@
 """Carries out what a push consumer's machine decides: turns effects into calls, and back.
 
-Decides nothing by itself. Events are handled one after the other, never one inside another.
+Decides nothing by itself. Each kind of call has a module of its own (`pull_calls`, `offset_calls`,
+`member_calls`, `lock_calls`, `return_calls`); here is who gets which effect, and what the instance
+and the executor report. Events are handled one after the other, never one inside another.
 """
 
 from __future__ import annotations
@@ -8,15 +10,13 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
-from gimbalmq.errors import GimbalError
 from gimbalmq.flows.effects import Flow
-from gimbalmq.flows.group import ask_absent, check_subscriptions, list_members
 from gimbalmq.flows.offset import StartFrom
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
@@ -27,22 +27,20 @@ from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.listening import Listening
 from gimbalmq.runtime.lock_calls import LockCalls
 from gimbalmq.runtime.member_answers import MemberAnswers
+from gimbalmq.runtime.member_calls import MemberCalls
+from gimbalmq.runtime.offset_calls import OffsetCalls
 from gimbalmq.runtime.offsets import OffsetKeeper
 from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
+from gimbalmq.runtime.retry_route import RetryRouteWatch
 from gimbalmq.runtime.return_calls import ReturnCalls
 from gimbalmq.runtime.weights_watch import WeightsWatch
 from gimbalmq.wire.bodies import ConsumerData
 from gimbalmq.wire.command import Command
-from gimbalmq.wire.names import retry_topic
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["ConsumerHost", "PullSettings"]
 
 _log = logging.getLogger("gimbalmq.consumer")
-
-#: How often, and first after how long, the rest of a new retry topic is looked for.
-_RETRY_ROUTE_LOOKS: Final = 6
-_RETRY_ROUTE_PAUSE_S: Final = 0.1
 
 
 class ConsumerHost:
@@ -66,7 +64,6 @@ class ConsumerHost:
         self.machine = machine
         self._instance = instance
         self._subscriptions = dict(subscriptions)
-        self._offsets = offsets
         self._start = start
         self._pulls = pulls
         self._announced = announced
@@ -79,15 +76,16 @@ class ConsumerHost:
         self._pull_calls = PullCalls(
             instance, self.group, self._subscriptions, pulls, self.dispatch
         )
+        self._offset_calls = OffsetCalls(
+            instance, offsets, self.dispatch, all_found=self._now_ready
+        )
+        self._member_calls = MemberCalls(instance, self.group, self._subscriptions, self.dispatch)
         self._locks = LockCalls(instance, self.group, self.dispatch)
         self._returns = ReturnCalls(instance, machine.settings, pulls, self.dispatch)
         self._answers = MemberAnswers(instance, machine, self._subscriptions, pulls, self.dispatch)
-        #: The queues of each topic as it was first known; others are new.
-        self._first_queues: dict[str, frozenset[MessageQueue]] = {}
+        self._retry_route = RetryRouteWatch(instance, self.group, self._subscriptions)
         self._alarm_timer: Timer | None = None
-        self._route_timer: Timer | None = None
-        #: Offsets that are being looked for, and who waits for them.
-        self._finding = 0
+        #: Who waits for this member to miss nothing any more.
         self._ready: Callable[[], None] | None = None
         #: Passes that moved something, by what they were for.
         self.rebalances: Counter[ev.Trigger] = Counter()
@@ -102,10 +100,10 @@ class ConsumerHost:
         return {
             fx.SetTimer: self._set_timer,
             fx.RefreshRoute: self._refresh_route,
-            fx.ListMembers: self._list_members,
-            fx.AskAbsent: self._ask_absent,
-            fx.RenewHeartbeat: self._renew_heartbeat,
-            fx.FindOffset: self._find_offset,
+            fx.ListMembers: self._member_calls.list_members,
+            fx.AskAbsent: self._member_calls.ask_absent,
+            fx.RenewHeartbeat: self._member_calls.renew_heartbeat,
+            fx.FindOffset: self._offset_calls.find,
             fx.Pull: self._pull_calls.pull,
             fx.Consume: self._consume,
             fx.SendBack: self._returns.send_back,
@@ -114,9 +112,9 @@ class ConsumerHost:
             fx.Unlock: self._locks.unlock,
             fx.ConfirmGone: self._locks.confirm_gone,
             fx.TakeOver: self._locks.take_over,
-            fx.Commit: self._commit,
+            fx.Commit: self._offset_calls.commit,
             fx.Cancel: self._cancel,
-            fx.HandOver: self._hand_over,
+            fx.HandOver: self._offset_calls.hand_over,
             fx.FindExpired: self._find_expired,
             fx.Announce: self._announce,
             fx.Moved: self._note_move,
@@ -173,32 +171,11 @@ class ConsumerHost:
         """
         self._ready = ready
         self.dispatch(ev.Started())
-        self._look_for_retry_queues(0)
+        self._retry_route.begin()
         if self._weights is not None:
             self._weights.go_on()
-        if not (self.machine.settings.broadcasting and self._finding):
+        if not (self.machine.settings.broadcasting and self._offset_calls.finding):
             self._now_ready()
-
-    def _look_for_retry_queues(self, looks: int) -> None:
-        """Ask for the route of a new group's retry topic until every broker has its part in it.
-
-        Brokers make the topic with the first heartbeat, and tell the name servers each at its own
-        time. Some may never make it, so this ends.
-        """
-        topic = retry_topic(self.group)
-        if topic not in self._subscriptions or looks == _RETRY_ROUTE_LOOKS:
-            return
-        routes = self._instance.routes
-        known = routes.route(topic)
-        have = frozenset[str]() if known is None else {one.name for one in known.brokers}
-        read = [routes.route(one) for one in self._subscriptions]
-        if all(one.name in have for route in read if route is not None for one in route.brokers):
-            return
-        if looks:
-            self._instance.refresh_route(topic)
-        self._route_timer = self._instance.driver.call_later(
-            _RETRY_ROUTE_PAUSE_S * 2.0**looks, lambda: self._look_for_retry_queues(looks + 1)
-        )
 
     def _now_ready(self) -> None:
         if self._ready is not None:
@@ -230,7 +207,7 @@ class ConsumerHost:
     def on_route(self, route: TopicRoute) -> None:
         """The route of a subscribed topic is new or changed."""
         queues = route.subscribe_queues()
-        self._first_queues.setdefault(route.topic, queues)
+        self._offset_calls.topic_known(route.topic, queues)
         self.dispatch(ev.RouteLearned(route.topic, queues))
 
     def preflight(self) -> Flow[None] | None:
@@ -243,11 +220,7 @@ class ConsumerHost:
     def _before_joining(self, filtered: Sequence[SubscriptionData]) -> Flow[None]:
         if self._weights is not None:
             yield from self._weights.first()
-        places = {one.topic: self._instance.member_list_addresses((one.topic,)) for one in filtered}
-        timeout_s = self._instance.settings.mq_client_api_timeout_s
-        yield from check_subscriptions(
-            places, self._instance.client_id, self.group, filtered, timeout_s
-        )
+        yield from self._member_calls.check(filtered)
 
     def on_notice(self) -> None:
         """A broker says that the group's members changed."""
@@ -305,59 +278,6 @@ class ConsumerHost:
     def _refresh_route(self, effect: fx.RefreshRoute) -> None:
         self._instance.refresh_route(effect.topic)
 
-    def _list_members(self, _effect: fx.ListMembers) -> None:
-        brokers = self._instance.member_list_addresses(self._subscriptions)
-        timeout_s = self._instance.settings.mq_client_api_timeout_s
-
-        def listed(result: tuple[str, ...] | GimbalError) -> None:
-            if isinstance(result, GimbalError):
-                self.dispatch(ev.MembersListed(None, str(result)))
-            else:
-                self.dispatch(ev.MembersListed(result))
-
-        self._instance.driver.spawn(list_members(brokers, self.group, timeout_s), listed)
-
-    def _ask_absent(self, effect: fx.AskAbsent) -> None:
-        brokers = self._instance.member_list_addresses(self._subscriptions)
-        timeout_s = self._instance.settings.mq_client_api_timeout_s
-
-        def told(result: dict[str, float] | GimbalError | None) -> None:
-            self.dispatch(ev.AbsentTold(None if isinstance(result, GimbalError) else result))
-
-        self._instance.driver.spawn(
-            ask_absent(brokers, self.group, effect.members, timeout_s), told
-        )
-
-    def _renew_heartbeat(self, effect: fx.RenewHeartbeat) -> None:
-        wall_ms = self._instance.driver.now().wall_ms
-        for topic in effect.changed:
-            known = self._subscriptions[topic]
-            version_ms = max(wall_ms, known.version_ms + 1)
-            self._subscriptions[topic] = msgspec.structs.replace(known, version_ms=version_ms)
-        self._instance.registrations.forget_fingerprints()
-        self._instance.heartbeat()
-
-    def _find_offset(self, effect: fx.FindOffset) -> None:
-        queue, epoch = effect.queue, effect.epoch
-        self._finding += 1
-
-        def found(result: int | GimbalError) -> None:
-            self._finding -= 1
-            if isinstance(result, GimbalError):
-                self.dispatch(ev.OffsetFound(queue, epoch, None, str(result)))
-            else:
-                self.dispatch(ev.OffsetFound(queue, epoch, result))
-            if not self._finding:
-                self._now_ready()
-
-        first = self._first_queues.get(queue.topic, frozenset())
-        self._offsets.find(
-            queue,
-            self._instance.routes.master(queue),
-            found,
-            new=bool(first) and queue not in first,
-        )
-
     def _consume(self, effect: fx.Consume) -> None:
         assert self._workers is not None
         self._workers.submit(effect)
@@ -380,23 +300,10 @@ class ConsumerHost:
                 for _offset, consume, position in late[: effect.most]
             )
 
-    def _commit(self, effect: fx.Commit) -> None:
-        master = self._instance.routes.master(effect.queue)
-        self._offsets.commit(effect.queue, master, effect.offset)
-
     def _cancel(self, effect: fx.Cancel) -> None:
         assert self._workers is not None
         running = self._workers.cancel(effect.queue, effect.epoch)
         self._events.append(ev.Cancelled(effect.queue, effect.epoch, running))
-
-    def _hand_over(self, effect: fx.HandOver) -> None:
-        queue, epoch = effect.queue, effect.epoch
-
-        def stored(result: GimbalError | None) -> None:
-            self.dispatch(ev.HandedOver(queue, epoch, "" if result is None else str(result)))
-
-        master = self._instance.routes.master(queue)
-        self._offsets.hand_over(queue, master, effect.offset, stored, force=effect.force)
 
     # ---- words -------------------------------------------------------------------------------
 
@@ -445,9 +352,9 @@ class ConsumerHost:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        for other in (self._alarm_timer, self._route_timer):
-            if other is not None:
-                other.cancel()
+        if self._alarm_timer is not None:
+            self._alarm_timer.cancel()
+        self._retry_route.stop()
         if self._weights is not None:
             self._weights.stop()
         self._stopped()
