@@ -5,10 +5,11 @@ effects, in order. One owner calls it, so there are no locks; time comes in as a
 run can be replayed. The parts:
 
 * `PassPlanner` decides when to ask for the member list and turns it into targets (ownership);
-* this class carries a target out: it acquires (lock if need be, find the offset, then pull) and
-  revokes, which `Release` does step by step;
+* `Holdings` carries a target out: it acquires (lock if need be, find the offset) and revokes,
+  which `Release` does step by step;
 * `LockKeeper` asks for, renews and takes over queue locks;
-* `PullLoop` runs the pull loop of each held queue, `Delivery` what listeners do with it.
+* `PullLoop` runs the pull loop of each held queue, `Delivery` what listeners do with it;
+* this class says which part hears of which event, and what the end of one starts in another.
 
 Invariants (checked by `validate`): a queue is held once; an answer with an old epoch changes
 nothing; a queue that is on its way out is never pulled; the committed offset never passes an
@@ -25,23 +26,19 @@ from gimbalmq.core.consumer import events as ev
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.delivery import Delivery
 from gimbalmq.core.consumer.effects import (
-    Announce,
     Cancel,
     Commit,
     Effect,
     FindExpired,
-    FindOffset,
     Leave,
     ListMembers,
-    Moved,
-    QueueMove,
-    RebalanceReport,
     RenewHeartbeat,
     Stopped,
 )
 from gimbalmq.core.consumer.events import TimerName, Trigger
 from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.consumer.holdings import Holdings
 from gimbalmq.core.consumer.keyed import KeyedDelivery, KeyOf
 from gimbalmq.core.consumer.locks import LockKeeper
 from gimbalmq.core.consumer.passes import PassPlanner, Target
@@ -50,8 +47,8 @@ from gimbalmq.core.consumer.release import Release
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.consumer.tally import Tally
 from gimbalmq.core.process_queue import ProcessQueue
-from gimbalmq.core.rebalance import HeldView, Reason, plan_rebalance
-from gimbalmq.model.queue import MessageQueue, sorted_queues
+from gimbalmq.core.rebalance import Reason
+from gimbalmq.model.queue import MessageQueue
 
 __all__ = ["ConsumerMachine"]
 
@@ -93,6 +90,13 @@ class ConsumerMachine:
             self._context, secured=self._delivery.start_waiting, lost=self._lock_lost
         )
         self._releases = Release(self._context, gone=self._gone)
+        self._holdings = Holdings(
+            self._context,
+            self._locks,
+            self._releases,
+            located=self._located,
+            failed=self._try_again_soon,
+        )
         self._left = False
         #: What the user chose, where the user does.
         self._assigned: frozenset[MessageQueue] = frozenset()
@@ -112,7 +116,7 @@ class ConsumerMachine:
             ev.WeightsRead: lambda event, now: self._carry_out(
                 self.passes.learn_weights(event, now), now
             ),
-            ev.OffsetFound: self._on_offset,
+            ev.OffsetFound: self._holdings.offset_found,
             ev.LockAnswered: self._locks.answered,
             ev.Unlocked: self._releases.unlocked,
             ev.GoneConfirmed: self._locks.gone_confirmed,
@@ -307,7 +311,7 @@ class ConsumerMachine:
         if event.members is not None and self.settings.locking:
             self._locks.members_listed(event.members, now)
         targets, effects = self.passes.members_listed(event, now)
-        changed = [target.topic for target in targets if self._apply(target, now)]
+        changed = [target.topic for target in targets if self._holdings.move_to(target, now)]
         if changed:
             self._limits_changed(now)
             self._context.out.append(RenewHeartbeat(tuple(changed)))
@@ -324,82 +328,9 @@ class ConsumerMachine:
         if self._context.limits != before:
             self._pulls.limits_changed(now)
 
-    def _apply(self, target: Target, now: float) -> bool:
-        """Move from what is held of one topic to the target; True when something changed."""
-        views = {
-            queue: HeldView(last_pull_at=self._last_activity(held, now), dropped=held.released)
-            for queue, held in self.held.items()
-            if queue.topic == target.topic
-        }
-        plan = plan_rebalance(
-            views, target.queues, now=now, pull_idle_limit_s=self.settings.pull_idle_limit_s
-        )
-        revoked = [step for step in plan.revoke if not self.held[step.queue].released]
-        for step in revoked:
-            self._releases.begin(self.held[step.queue], now, step.reason.value)
-        # A queue that is still being let go is taken again once that is done.
-        acquired = [step for step in plan.acquire if step.queue not in self.held]
-        self._acquire([step.queue for step in acquired], now)
-        if not (revoked or acquired):
-            return False
-        self._context.out.append(
-            Announce(
-                RebalanceReport(
-                    group=self.settings.group,
-                    trigger=target.trigger,
-                    members=target.members,
-                    strategy=target.strategy,
-                    acquired=tuple(step.queue for step in acquired),
-                    revoked=tuple(step.queue for step in revoked),
-                    kept=len(plan.keep),
-                    reasons=tuple(sorted({step.reason.value for step in (*revoked, *acquired)})),
-                    topic=target.topic,
-                    all_queues=tuple(sorted_queues(target.all_queues or target.queues)),
-                    mine=tuple(sorted_queues(target.queues)),
-                    moves=tuple((step.queue, step.reason.value) for step in (*acquired, *revoked)),
-                )
-            )
-        )
-        return True
-
-    @staticmethod
-    def _last_activity(held: HeldQueue, now: float) -> float:
-        # Only a pull that never came back can be idle for too long; a queue that is held back
-        # by slow listeners or paused by the user is not lost.
-        return held.last_pull_at if held.state is HeldState.PULLING else now
-
-    def _acquire(self, queues: list[MessageQueue], now: float) -> None:
-        fresh = [self._context.hold(queue, now) for queue in queues]
-        if self.settings.locking:
-            self._locks.acquire(fresh)
-        else:
-            self._context.out += (FindOffset(held.queue, held.epoch) for held in fresh)
-
-    def _on_offset(self, event: ev.OffsetFound, now: float) -> None:
-        held = self._context.current(event.queue, event.epoch)
-        if held is None or held.state is not HeldState.LOCATING:
-            return
-        if event.offset is None or event.offset < 0:
-            # Never map an error to an offset: the queue stays unowned until the next pass, and
-            # its lock is given back so that somebody else may have better luck.
-            why = event.reason or f"offset {event.offset}"
-            self._context.warn(
-                f"offset {event.queue.path}",
-                f"{event.queue.path}: no start offset ({why}); trying again",
-            )
-            self._releases.let_go(held, now)
-            self._try_again_soon(now)
-            return
-        held.process = ProcessQueue(event.offset)
-        self.passes.settled(event.queue)
-        self._moved(held, now - held.held_since, acquired=True)
+    def _located(self, held: HeldQueue, now: float) -> None:
+        self.passes.settled(held.queue)
         self._pulls.pull(held, now)
-
-    def _moved(self, held: HeldQueue, pause_s: float, *, acquired: bool) -> None:
-        reason = Reason.NEW.value if acquired else held.reason
-        self._context.out.append(
-            Moved(QueueMove(self.settings.group, held.queue, acquired, pause_s, reason))
-        )
 
     def _try_again_soon(self, now: float) -> None:
         if self.settings.manual:
@@ -430,7 +361,8 @@ class ConsumerMachine:
         me = (self.settings.client_id,)
         for topic in sorted(topics):
             queues = frozenset(queue for queue in self._assigned if queue.topic == topic)
-            self._apply(Target(topic, queues, Trigger.SUBSCRIPTION, me, "MANUAL"), now)
+            target = Target(topic, queues, Trigger.SUBSCRIPTION, me, "MANUAL")
+            self._holdings.move_to(target, now)
 
     def _on_seek(self, event: ev.SeekRequested, now: float) -> None:
         held = self.held.get(event.queue)
@@ -452,8 +384,7 @@ class ConsumerMachine:
                 self._offset_moved(held, offset, now)
 
     def _gone(self, held: HeldQueue, now: float) -> None:
-        if held.process is not None:
-            self._moved(held, now - held.released_at, acquired=False)
+        self._holdings.gone(held, now)
         if self._context.stopping:
             self._leave_when_empty()
             return

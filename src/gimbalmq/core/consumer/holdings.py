@@ -1,0 +1,145 @@
+"""Moves what a member holds towards a target: which queues are taken, which are given up.
+
+A queue that is taken is locked if need be, then located, then pulled; one that is given up is
+`Release`'s from there on. A queue whose offset cannot be found is not owned: an error is never
+mapped to an offset.
+
+Decides neither the target (`PassPlanner` does, or the user) nor when to try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gimbalmq.core.consumer.context import Context
+from gimbalmq.core.consumer.effects import (
+    Announce,
+    FindOffset,
+    Moved,
+    QueueMove,
+    RebalanceReport,
+)
+from gimbalmq.core.consumer.events import OffsetFound
+from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.consumer.locks import LockKeeper
+from gimbalmq.core.consumer.passes import Target
+from gimbalmq.core.consumer.release import Release
+from gimbalmq.core.process_queue import ProcessQueue
+from gimbalmq.core.rebalance import HeldView, Reason, RebalanceStep, plan_rebalance
+from gimbalmq.model.queue import MessageQueue, sorted_queues
+
+__all__ = ["Holdings"]
+
+
+class Holdings:
+    """The queues of one member, on their way in."""
+
+    def __init__(
+        self,
+        context: Context,
+        locks: LockKeeper,
+        releases: Release,
+        *,
+        located: Callable[[HeldQueue, float], None],
+        failed: Callable[[float], None],
+    ) -> None:
+        """`located` is told of each queue that can be pulled, `failed` when one cannot be had."""
+        self._context = context
+        self._settings = context.settings
+        self._locks = locks
+        self._releases = releases
+        self._located = located
+        self._failed = failed
+
+    def move_to(self, target: Target, now: float) -> bool:
+        """Move from what is held of one topic to the target; True when something changed."""
+        held = self._context.held
+        views = {
+            queue: HeldView(last_pull_at=_last_activity(one, now), dropped=one.released)
+            for queue, one in held.items()
+            if queue.topic == target.topic
+        }
+        plan = plan_rebalance(
+            views, target.queues, now=now, pull_idle_limit_s=self._settings.pull_idle_limit_s
+        )
+        revoked = [step for step in plan.revoke if not held[step.queue].released]
+        for step in revoked:
+            self._releases.begin(held[step.queue], now, step.reason.value)
+        # A queue that is still being let go is taken again once that is done.
+        acquired = [step for step in plan.acquire if step.queue not in held]
+        self._acquire([step.queue for step in acquired], now)
+        if not (revoked or acquired):
+            return False
+        self._announce(target, acquired, revoked, kept=len(plan.keep))
+        return True
+
+    def _acquire(self, queues: list[MessageQueue], now: float) -> None:
+        fresh = [self._context.hold(queue, now) for queue in queues]
+        if self._settings.locking:
+            self._locks.acquire(fresh)
+        else:
+            self._context.out += (FindOffset(held.queue, held.epoch) for held in fresh)
+
+    def _announce(
+        self,
+        target: Target,
+        acquired: Sequence[RebalanceStep],
+        revoked: Sequence[RebalanceStep],
+        *,
+        kept: int,
+    ) -> None:
+        self._context.out.append(
+            Announce(
+                RebalanceReport(
+                    group=self._settings.group,
+                    trigger=target.trigger,
+                    members=target.members,
+                    strategy=target.strategy,
+                    acquired=tuple(step.queue for step in acquired),
+                    revoked=tuple(step.queue for step in revoked),
+                    kept=kept,
+                    reasons=tuple(sorted({step.reason.value for step in (*revoked, *acquired)})),
+                    topic=target.topic,
+                    all_queues=tuple(sorted_queues(target.all_queues or target.queues)),
+                    mine=tuple(sorted_queues(target.queues)),
+                    moves=tuple((step.queue, step.reason.value) for step in (*acquired, *revoked)),
+                )
+            )
+        )
+
+    def offset_found(self, event: OffsetFound, now: float) -> None:
+        """A queue can be pulled, or its offset could not be found."""
+        held = self._context.current(event.queue, event.epoch)
+        if held is None or held.state is not HeldState.LOCATING:
+            return
+        if event.offset is None or event.offset < 0:
+            # Never map an error to an offset: the queue stays unowned until the next pass, and
+            # its lock is given back so that somebody else may have better luck.
+            why = event.reason or f"offset {event.offset}"
+            self._context.warn(
+                f"offset {event.queue.path}",
+                f"{event.queue.path}: no start offset ({why}); trying again",
+            )
+            self._releases.let_go(held, now)
+            self._failed(now)
+            return
+        held.process = ProcessQueue(event.offset)
+        self._moved(held, now - held.held_since, acquired=True)
+        self._located(held, now)
+
+    def gone(self, held: HeldQueue, now: float) -> None:
+        """Tell of a queue that is no longer in hand, if it was ever owned."""
+        if held.process is not None:
+            self._moved(held, now - held.released_at, acquired=False)
+
+    def _moved(self, held: HeldQueue, pause_s: float, *, acquired: bool) -> None:
+        reason = Reason.NEW.value if acquired else held.reason
+        self._context.out.append(
+            Moved(QueueMove(self._settings.group, held.queue, acquired, pause_s, reason))
+        )
+
+
+def _last_activity(held: HeldQueue, now: float) -> float:
+    # Only a pull that never came back can be idle for too long; a queue that is held back
+    # by slow listeners or paused by the user is not lost.
+    return held.last_pull_at if held.state is HeldState.PULLING else now
