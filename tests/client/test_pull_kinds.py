@@ -10,6 +10,7 @@ from client.small_cluster import SmallCluster
 from gimbalmq import Admin, LitePullConsumer, Message, Producer, PullConsumer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, OffsetError, StateError
+from gimbalmq.runtime.pull_calls import PullCalls
 from gimbalmq.wire.bodies import decode_heartbeat
 from gimbalmq.wire.codes import RequestCode
 from waiting import eventually
@@ -263,6 +264,22 @@ def test_pulls_stop_at_the_limits_and_go_on_when_messages_are_polled(poller, sen
     eventually(full)
     assert sum(count for count, _ in cached().values()) <= most + 1
     assert {queue: list(range(20)) for queue in queues} == read(consumer, 40)
+
+
+@pytest.mark.parametrize(("ahead", "early"), [(0, False), (4, True)])
+def test_a_poller_pulls_ahead_as_far_as_its_option_says(poller, send, monkeypatch, ahead, early):
+    asked, ask_early = [], PullCalls._ask_early
+
+    def counted(self, *arguments):
+        asked.append(self)
+        ask_early(self, *arguments)
+
+    monkeypatch.setattr(PullCalls, "_ask_early", counted)
+    queues = send(50)
+    consumer = poller(pull_batch_size=1, pulls_ahead=ahead)
+    consumer.assign(queues)
+    assert {queue: list(range(50)) for queue in queues} == read(consumer, 100)
+    assert bool(asked) == early
 
 
 @pytest.mark.rule("B2.7g")

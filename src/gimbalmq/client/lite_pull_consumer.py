@@ -55,6 +55,7 @@ class LitePullReader(FetchingConsumer[_LifeT]):
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue: int = 100,
         consume_max_span: int = 2000,
+        pulls_ahead: int = 32,
         **access: Unpack[AccessOptions],
     ) -> None:
         timers = {
@@ -84,6 +85,7 @@ class LitePullReader(FetchingConsumer[_LifeT]):
             consume_type="CONSUME_ACTIVELY",
             pull_batch_size=between("pull_batch_size", pull_batch_size, 1, 1024),
             broker_suspend_max_time_s=20.0,
+            pulls_ahead=between("pulls_ahead", pulls_ahead, 0, 1024),
             namespace=self._names.name,
         )
         self._mode: Literal["", "subscribe", "assign"] = ""
@@ -260,6 +262,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
         pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
         consume_max_span: As in Java.
         pull_threshold_for_all: How many messages may wait to be polled, of all queues together.
+        pulls_ahead: As for `PushConsumer`.
         access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
             reached; see `AccessOptions`.
     """
