@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 
 import pytest
 
@@ -19,6 +20,9 @@ from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import AllocationError, ConfigurationError, StateError
 from gimbalmq.model.queue import MessageQueue, parse_queue
 from gimbalmq.model.weights import QueueWeights
+from gimbalmq.runtime.member_answers import MemberAnswers
+from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.sharing import QUEUE_FIELD
 from gimbalmq.wire.weights import encode_weights
 from waiting import eventually
 
@@ -363,6 +367,64 @@ def test_what_cannot_be_explained_is_refused(cluster, admin):
             admin.explain(group.name, queue, strategy="NONE")
     with pytest.raises(StateError, match="has no member now"):
         admin.explain(group.name, queue)
+
+
+@pytest.mark.parametrize("face", ["sync", "aio"])
+@pytest.mark.parametrize("question", ["explain", "diagnose", "assignments"])
+def test_members_are_asked_at_the_same_time(cluster, monkeypatch, face, question):
+    """No member answers before both were asked; a round that asks in turn would never end well."""
+    plain, rounds = MemberAnswers.answer, Rounds(2)
+
+    def answer(self, request, reply):
+        if request.code != RequestCode.GET_CONSUMER_RUNNING_INFO or QUEUE_FIELD in request.fields:
+            return plain(self, request, reply)
+        rounds.add(lambda: self._instance.driver.post(lambda: plain(self, request, reply)))
+        return True
+
+    with Group(cluster, f"asked-{face}-{question}") as group:
+        group.start("ann", "bob")
+        eventually(group.settled)
+        queue, owner = next(iter(group.owners().items()))
+        arguments = {"explain": (queue,), "diagnose": (), "assignments": ()}[question]
+        options = {"interval_s": 0.1} if question == "diagnose" else {}
+        monkeypatch.setattr(MemberAnswers, "answer", answer)
+        if face == "sync":
+            with Admin(cluster.nameserver) as admin:
+                found = getattr(admin, question)(group.name, *arguments, **options)
+        else:
+
+            async def ask():
+                async with aio.Admin(cluster.nameserver) as admin:
+                    return await getattr(admin, question)(group.name, *arguments, **options)
+
+            found = asyncio.run(ask())
+    assert rounds.full == (2 if question == "diagnose" else 1)
+    match question:
+        case "explain":
+            assert (found.holders, found.unknown) == ((owner,), ())
+        case "diagnose":
+            assert [one.code for one in found.findings] == []
+        case "assignments":
+            assert queue in found[owner]
+            assert len(found) == 2
+
+
+class Rounds:
+    """Lets go what was added when there is enough of it."""
+
+    def __init__(self, size):
+        self._size, self._lock, self._held = size, threading.Lock(), []
+        self.full = 0
+
+    def add(self, let_go):
+        with self._lock:
+            self._held.append(let_go)
+            if len(self._held) < self._size:
+                return
+            held, self._held = self._held, []
+            self.full += 1
+        for one in held:
+            one()
 
 
 def test_asyncio_gives_the_same_answer(cluster, admin):

@@ -1,6 +1,7 @@
 """Runs a flow by hand: a script answers its calls, and everything it asked for is kept."""
 
-from gimbalmq.flows.effects import Call, Instant, Notify, Now, Sleep
+from gimbalmq.errors import GimbalError
+from gimbalmq.flows.effects import Call, Instant, Notify, Now, Sleep, Together
 from gimbalmq.wire.command import Command
 
 
@@ -19,13 +20,17 @@ class Script:
         self.slept = []
 
     def run(self, flow):
+        result = self._run(flow)
+        assert not self._answers, "the flow ended before the script did"
+        return result
+
+    def _run(self, flow):
         try:
             effect = next(flow)
             while True:
                 result = self._perform(effect)
                 effect = flow.throw(result) if isinstance(result, Exception) else flow.send(result)
         except StopIteration as stop:
-            assert not self._answers, "the flow ended before the script did"
             return stop.value
 
     def _perform(self, effect):
@@ -39,9 +44,17 @@ class Script:
             case Sleep():
                 self.slept.append(effect.seconds)
                 self.at_s += effect.seconds
+            case Together():
+                return [self._ended_with(flow) for flow in effect.flows]
             case Now():
                 return Instant(self.at_s, int(self.at_s * 1000))
         return None
+
+    def _ended_with(self, flow):
+        try:
+            return self._run(flow)
+        except GimbalError as error:
+            return error
 
     @property
     def asked(self):

@@ -8,7 +8,7 @@ from gimbalmq import balance
 from gimbalmq.core.consumer.ground import members_digest
 from gimbalmq.errors import StateError, TransportError
 from gimbalmq.flows.admin_explain import explain_queue
-from gimbalmq.flows.effects import Call
+from gimbalmq.flows.effects import Call, Together
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import QueueData, TopicRoute
 from gimbalmq.model.sharing import MemberAnswer, Reason, Sharing, WithoutMembers
@@ -67,17 +67,30 @@ class World:
         self.members = members
         self.model = model
         self.asked = []
+        #: How many flows were run side by side each time, at most how many at once.
+        self.together = []
+        self.members_asked = 0
 
     def explain(self, queue=QUEUES[0], **options):
-        flow = explain_queue(servers(), "billing", queue, 3.0, **options)
+        return self._run(explain_queue(servers(), "billing", queue, 3.0, **options))
+
+    def _run(self, flow):
         try:
             effect = next(flow)
             while True:
-                assert isinstance(effect, Call)
-                answer = self._answer(effect.command)
+                answer = self._perform(effect)
                 effect = flow.throw(answer) if isinstance(answer, Exception) else flow.send(answer)
         except StopIteration as stop:
             return stop.value
+
+    def _perform(self, effect):
+        if isinstance(effect, Together):
+            self.together.append((len(effect.flows), effect.at_once))
+            return [self._run(flow) for flow in effect.flows]
+        assert isinstance(effect, Call)
+        if effect.command.code == R.GET_CONSUMER_RUNNING_INFO:
+            self.members_asked += 1
+        return self._answer(effect.command)
 
     def _answer(self, command):
         match command.code:
@@ -261,3 +274,13 @@ def test_popped_queues_have_no_owner():
 def test_a_group_that_broadcasts_has_nothing_to_explain():
     with pytest.raises(StateError, match="broadcasts"):
         World({JAVA[0]: Member()}, model="BROADCASTING").explain()
+
+
+def test_all_members_are_asked_side_by_side_and_each_once():
+    names = [f"10.0.0.{number}@{number}" for number in range(1, 13)]
+    world = World({name: Member(silent=number % 3 == 0) for number, name in enumerate(names)})
+    found = world.explain()
+    assert world.together == [(12, 8)]
+    assert world.members_asked == 12
+    # A broker has 16 threads for such questions, and a silent member keeps one for 10 s.
+    assert [one for one in names if f"'{one}'" in " ".join(found.unknown)] == names[::3]

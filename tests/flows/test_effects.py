@@ -2,7 +2,7 @@ import pytest
 
 from flows.script import Script, ok, refusal
 from gimbalmq.errors import BrokerError, CallTimeoutError, TopicNotFoundError
-from gimbalmq.flows.effects import call, checked_call, notify, now, sleep
+from gimbalmq.flows.effects import call, checked_call, notify, now, sleep, together
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command
 
@@ -77,3 +77,11 @@ def test_notices_pauses_and_clocks_reach_the_driver():
     assert script.notified[0].command is REQUEST
     assert script.slept == [2.5]
     assert (instant.at_s, instant.wall_ms) == (1002.5, 1002500)
+
+
+def test_flows_side_by_side_give_their_results_and_errors_in_order():
+    flows = [checked_call("a:1", REQUEST, 3.0) for _ in range(3)]
+    answers = ok(b"one"), refusal(16), ok(b"three")
+    one, two, three = Script(*answers).run(together(flows))
+    assert (one.body, three.body) == (b"one", b"three")
+    assert isinstance(two, BrokerError)

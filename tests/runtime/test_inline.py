@@ -4,7 +4,7 @@ import time
 import pytest
 
 from gimbalmq.errors import CallTimeoutError, StateError, TransportError
-from gimbalmq.flows.effects import call, checked_call, notify, now, sleep
+from gimbalmq.flows.effects import call, checked_call, notify, now, sleep, together
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.transport import blocking
 from gimbalmq.wire.command import Command, response_to
@@ -118,3 +118,50 @@ def test_a_closed_pool_keeps_nothing_open_and_refuses_calls(pool):
 
 def test_a_pool_that_was_not_used_has_opened_nothing():
     ConnectionPool().close()
+
+
+def test_flows_side_by_side_wait_at_the_same_time(pool):
+    all_are_here = threading.Barrier(3)
+
+    def answer(request):
+        all_are_here.wait(20.0)  # one after another, nobody would get past this
+        return response_to(request, remark=str(request.code))
+
+    with LoopbackServer(answer) as server:
+        flows = [checked_call(server.address, Command(code), 20.0) for code in (5, 6, 7)]
+        answers = run_inline(together(flows), pool)
+    assert [one.remark for one in answers] == ["5", "6", "7"]
+
+
+def test_of_flows_side_by_side_only_so_many_run_at_once(pool):
+    running, most, lock = [], [], threading.Lock()
+
+    def answer(request):
+        with lock:
+            running.append(request)
+            most.append(len(running))
+        time.sleep(0.01)
+        with lock:
+            running.remove(request)
+        return response_to(request)
+
+    with LoopbackServer(answer) as server:
+        flows = [call(server.address, Command(number), 20.0) for number in range(1, 9)]
+        assert len(run_inline(together(flows, at_once=2), pool)) == 8
+        assert server.connects == 2
+    assert max(most) == 2
+
+
+def test_an_error_of_ours_is_a_result_of_flows_side_by_side_and_a_fault_is_raised(pool):
+    def faulty():
+        yield from now()
+        raise ZeroDivisionError
+
+    with LoopbackServer() as server:
+        good, dead = call(server.address, Command(1), 20.0), f"127.0.0.1:{closed_port()}"
+        answer, error = run_inline(together([good, call(dead, Command(1), 1.0)]), pool)
+    assert answer.is_response
+    assert isinstance(error, TransportError)
+    with pytest.raises(ZeroDivisionError):
+        run_inline(together([faulty(), now()]), pool)
+    assert run_inline(together([]), pool) == []

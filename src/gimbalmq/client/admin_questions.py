@@ -41,7 +41,7 @@ from gimbalmq.flows.route import NameServers, fetch_route
 from gimbalmq.model.queue import MessageQueue, parse_queue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.wire.bodies import ConsumeStats, TopicStats
-from gimbalmq.wire.names import check_group, is_system_name
+from gimbalmq.wire.names import check_group, is_stored_topic, is_system_name
 from gimbalmq.wire.record import ReceivedMessage
 from gimbalmq.wire.subscription import parse_tags
 
@@ -115,6 +115,10 @@ class AdminQuestions:
         return self._named((yield from self._wire_route(topic)))
 
     def _wire_route(self, topic: str) -> Flow[TopicRoute]:
+        if not is_stored_topic(topic):
+            raise ConfigurationError(
+                f"'{topic}' is no topic name: check it with gimbalmq topic list"
+            )
         wire_topic = self.namespace.wire(topic)
         return (yield from fetch_route(self._nameservers, wire_topic, self._timeout_s))
 

@@ -31,7 +31,7 @@ from gimbalmq.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from gimbalmq.flows.admin_facts import as_told, ask_member
+from gimbalmq.flows.admin_facts import as_told, ask_members
 from gimbalmq.flows.admin_groups import GroupView, fetch_running_info, view_group
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers, fetch_route
@@ -64,10 +64,7 @@ def explain_queue(
     view = yield from view_group(nameservers, group, timeout_s)
     _check_shared(view, queue)
     queues = yield from _queues(nameservers, view, queue, timeout_s)
-    members = []
-    for client_id in dict.fromkeys(one.client_id for one in view.members):
-        member = yield from ask_member(view, client_id, timeout_s)
-        members.append(member)
+    members = yield from ask_members(view, timeout_s)
     if _popped(members, queue):
         return _by_pop(queue, members, without)
     ids = tuple(one.client_id for one in view.members)
@@ -81,7 +78,7 @@ def explain_queue(
             return explain_facts(
                 ExplainFacts(group, queue, ids, tuple(now), answer, teller.client_id)
             )
-    facts = _computed(group, queue, queues, ids, tuple(members), leaving, strategy)
+    facts = _computed(group, queue, queues, ids, members, leaving, strategy)
     return explain_facts(facts)
 
 

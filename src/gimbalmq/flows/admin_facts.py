@@ -17,7 +17,7 @@ from gimbalmq.core.group_facts import (
     QueueFacts,
     is_retry,
 )
-from gimbalmq.errors import BrokerError, TopicNotFoundError, TransportError
+from gimbalmq.errors import BrokerError, GimbalError, TopicNotFoundError, TransportError
 from gimbalmq.flows.admin import broker_address, fetch_cluster
 from gimbalmq.flows.admin_groups import (
     GroupView,
@@ -26,7 +26,7 @@ from gimbalmq.flows.admin_groups import (
     view_broker,
 )
 from gimbalmq.flows.admin_offsets import fetch_offsets, queue_address
-from gimbalmq.flows.effects import Flow, checked_call, now, sleep
+from gimbalmq.flows.effects import Flow, checked_call, now, sleep, together
 from gimbalmq.flows.lock import lock, unlock
 from gimbalmq.flows.route import NameServers, fetch_route
 from gimbalmq.model.queue import MessageQueue, sorted_queues
@@ -36,7 +36,7 @@ from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.sharing import SHARING_PROPERTY, decode_sharing
 
-__all__ = ["as_told", "ask_member", "collect_facts", "look_at_group"]
+__all__ = ["as_told", "ask_members", "collect_facts", "look_at_group"]
 
 #: The name under which a lock is tried, and given back at once.
 _PROBE_ID: Final = "gimbalmq-doctor"
@@ -75,10 +75,7 @@ def _sample(
     nameservers: NameServers, group: str, timeout_s: float
 ) -> Flow[tuple[GroupView, GroupSample]]:
     view, brokers = yield from look_at_group(nameservers, group, timeout_s)
-    members = []
-    for client_id in dict.fromkeys(one.client_id for one in view.members):
-        member = yield from ask_member(view, client_id, timeout_s)
-        members.append(member)
+    members = yield from ask_members(view, timeout_s)
     offsets: dict[MessageQueue, QueueFacts] = {}
     topics = view.topics
     if not members and not any(one.failure for one in brokers):
@@ -94,7 +91,7 @@ def _sample(
             queue: QueueFacts(one.minimum, one.maximum, one.committed)
             for queue, one in found.items()
         }
-    return view, GroupSample(tuple(members), offsets, brokers)
+    return view, GroupSample(members, offsets, brokers)
 
 
 # ---- brokers ---------------------------------------------------------------------------------
@@ -144,7 +141,18 @@ def _number(text: str | None) -> int:
 # ---- members ---------------------------------------------------------------------------------
 
 
-def ask_member(view: GroupView, client_id: str, timeout_s: float) -> Flow[MemberFacts]:
+def ask_members(view: GroupView, timeout_s: float) -> Flow[tuple[MemberFacts, ...]]:
+    """Ask all members at once, by client id: the silent ones are waited for together."""
+    asked = (_ask_member(view, client_id, timeout_s) for client_id in view.client_ids)
+    facts: list[MemberFacts] = []
+    for one in (yield from together(asked)):
+        if isinstance(one, GimbalError):
+            raise one
+        facts.append(one)
+    return tuple(facts)
+
+
+def _ask_member(view: GroupView, client_id: str, timeout_s: float) -> Flow[MemberFacts]:
     """What brokers say of a member, and what it says itself; silence is a fact, too."""
     listed = {
         one.broker: [own for own in one.connection.connections if own.client_id == client_id]

@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 
 from gimbalmq.core.identity import capability
-from gimbalmq.errors import BrokerError, TransportError
+from gimbalmq.errors import BrokerError, GimbalError, TransportError
 from gimbalmq.flows.admin import broker_address, fetch_cluster
-from gimbalmq.flows.effects import Flow, broker_error, call, checked_call
+from gimbalmq.flows.effects import Flow, broker_error, call, checked_call, together
 from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.bodies import (
@@ -63,6 +63,8 @@ _INTERNAL_GROUPS: Final = frozenset(
 _INTERNAL_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 #: A broker waits this long for the member that it passes a question on to.
 _RELAY_LIMIT_S: Final = 11.0
+#: A member that others can ask, too, is not waited for longer than this before they do.
+_PATIENCE_S: Final = 3.0
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -113,6 +115,11 @@ class GroupView(msgspec.Struct, frozen=True):
         return tuple(
             _member(one) for client_id in sorted(connections) for one in connections[client_id]
         )
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """The client ids of the members, each once."""
+        return tuple(dict.fromkeys(one.client_id for one in self.members))
 
     @property
     def topics(self) -> frozenset[str]:
@@ -199,18 +206,23 @@ def fetch_assignments(
         BrokerError, TransportError: a member is there and did not answer.
     """
     view = yield from view_group(nameservers, group, timeout_s)
+    told = yield from together(
+        fetch_running_info(view, client_id, timeout_s) for client_id in view.client_ids
+    )
     held: dict[str, frozenset[MessageQueue]] = {}
-    for client_id in dict.fromkeys(member.client_id for member in view.members):
-        try:
-            info = yield from fetch_running_info(view, client_id, timeout_s)
-        except (BrokerError, TransportError):
-            later = yield from view_group(nameservers, group, timeout_s)
-            if any(member.client_id == client_id for member in later.members):
-                raise
-        else:
-            pulled = {queue for queue, one in info.queues.items() if not one.dropped}
-            popped = {queue for queue, one in info.pop_queues.items() if not one.dropped}
-            held[client_id] = frozenset(pulled | popped)
+    silent: dict[str, GimbalError] = {}
+    for client_id, info in zip(view.client_ids, told, strict=True):
+        if isinstance(info, GimbalError):
+            silent[client_id] = info
+            continue
+        pulled = {queue for queue, one in info.queues.items() if not one.dropped}
+        popped = {queue for queue, one in info.pop_queues.items() if not one.dropped}
+        held[client_id] = frozenset(pulled | popped)
+    if silent:
+        later = yield from view_group(nameservers, group, timeout_s)
+        for client_id in later.client_ids:
+            if client_id in silent:
+                raise silent[client_id]
     return held
 
 
@@ -219,32 +231,45 @@ def fetch_running_info(
 ) -> Flow[RunningInfo]:
     """Ask a member, through a broker that lists it, what it does; `more`: fields for our own.
 
+    Where the first broker gets no answer from it soon, all others that list it are asked together,
+    so that a silent member costs little more than one time limit, whatever the number of brokers.
+
     Raises:
         BrokerError, TransportError: it did not answer through any of them.
     """
-    failure: BrokerError | TransportError | None = None
-    for broker in view.brokers:
-        listed = () if broker.connection is None else broker.connection.connections
-        if not any(one.client_id == client_id for one in listed):
-            continue
-        request = Command(
-            RequestCode.GET_CONSUMER_RUNNING_INFO,
-            {
-                "consumerGroup": view.group,
-                "clientId": client_id,
-                "jstackEnable": "false",
-                "bname": broker.broker,
-                **(more or {}),
-            },
-        )
-        limit_s = max(timeout_s, _RELAY_LIMIT_S)
-        try:
-            answer = yield from checked_call(broker.address, request, limit_s)
-        except (BrokerError, TransportError) as error:
-            failure = error
-            continue
+    first, *others = [
+        one
+        for one in view.brokers
+        if one.connection is not None
+        and any(own.client_id == client_id for own in one.connection.connections)
+    ]
+    limit_s = max(timeout_s, _RELAY_LIMIT_S)
+
+    def ask(broker: BrokerView, patience_s: float) -> Flow[RunningInfo]:
+        fields = {
+            "consumerGroup": view.group,
+            "clientId": client_id,
+            "jstackEnable": "false",
+            "bname": broker.broker,
+            **(more or {}),
+        }
+        request = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, fields)
+        answer = yield from checked_call(broker.address, request, patience_s)
         return decode_running_info(answer.body)
-    assert failure is not None  # it was listed by one broker at least
+
+    if not others:
+        return (yield from ask(first, limit_s))
+    try:
+        # Members take long over questions of ours only; those who get them have answered before.
+        return (yield from ask(first, limit_s if more else _PATIENCE_S))
+    except (BrokerError, TransportError):
+        told = yield from together(ask(broker, limit_s) for broker in others)
+    failure: GimbalError | None = None
+    for info in told:
+        if not isinstance(info, GimbalError):
+            return info
+        failure = info
+    assert failure is not None
     raise failure
 
 

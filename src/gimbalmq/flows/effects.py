@@ -8,12 +8,12 @@ so that type checkers know what comes back.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Generator, Iterable
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from gimbalmq.errors import AccessDeniedError, BrokerError, TopicNotFoundError
+from gimbalmq.errors import AccessDeniedError, BrokerError, GimbalError, TopicNotFoundError
 from gimbalmq.wire.acl import is_denial
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command
@@ -26,15 +26,21 @@ __all__ = [
     "Notify",
     "Now",
     "Sleep",
+    "Together",
     "broker_error",
     "call",
     "checked_call",
     "notify",
     "now",
     "sleep",
+    "together",
 ]
 
 _T = TypeVar("_T")
+
+#: Brokers answer administrators with 16 threads, and one that asks a silent member keeps a thread
+#: for 10 s: half of them are left to others.
+_AT_ONCE: Final = 8
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -72,7 +78,17 @@ class Now(msgspec.Struct, frozen=True):
     """Read the clocks; resumed with an `Instant`."""
 
 
-FlowEffect: TypeAlias = Call | Notify | Sleep | Now
+class Together(msgspec.Struct, frozen=True):
+    """Run flows side by side, at most `at_once` of them; resumed when all have ended.
+
+    Resumed with a list of their results, in order; an error stands for one that ended with it.
+    """
+
+    flows: tuple[Flow[Any], ...]
+    at_once: int
+
+
+FlowEffect: TypeAlias = Call | Notify | Sleep | Now | Together
 Flow: TypeAlias = Generator[FlowEffect, Any, _T]
 
 
@@ -104,6 +120,12 @@ def now() -> Flow[Instant]:
     """Read the clocks."""
     instant: Instant = yield Now()
     return instant
+
+
+def together(flows: Iterable[Flow[_T]], *, at_once: int = _AT_ONCE) -> Flow[list[_T | GimbalError]]:
+    """Run flows side by side and return what each ended with, in order, errors included."""
+    results: list[_T | GimbalError] = yield Together(tuple(flows), at_once)
+    return results
 
 
 def broker_error(address: str, request: Command, answer: Command) -> BrokerError:

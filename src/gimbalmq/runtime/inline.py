@@ -1,4 +1,4 @@
-"""Runs flows on the calling thread, over blocking connections.
+"""Runs flows on the calling thread, over blocking connections; threads help where one does not do.
 
 `ConnectionPool` is shared by threads; a connection is borrowed for the length of one call. The
 pool opens nothing until it is used and can be dropped after a fork, so Spark workers may hold
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from typing import TypeVar
 
 from gimbalmq.errors import GimbalError, StateError
-from gimbalmq.flows.effects import Call, Flow, Instant, Notify, Now, Sleep
+from gimbalmq.flows.effects import Call, Flow, Instant, Notify, Now, Sleep, Together
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.wire.command import Command
@@ -102,6 +103,8 @@ def run_inline(flow: Flow[_T], pool: ConnectionPool) -> _T:
                         result = Instant(time.monotonic(), time.time_ns() // 1_000_000)
                     case Sleep():
                         time.sleep(effect.seconds)
+                    case Together():
+                        result = _run_together(effect, pool)
             except GimbalError as error:
                 effect = flow.throw(error)
             else:
@@ -109,3 +112,38 @@ def run_inline(flow: Flow[_T], pool: ConnectionPool) -> _T:
     except StopIteration as stop:
         value: _T = stop.value
         return value
+
+
+def _run_together(effect: Together, pool: ConnectionPool) -> list[object]:
+    """What each of the flows ended with, in order."""
+    results: list[object] = [None] * len(effect.flows)
+    waiting = deque(enumerate(effect.flows))
+
+    def work() -> None:
+        while waiting:
+            try:
+                number, flow = waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                results[number] = run_inline(flow, pool)
+            except Exception as error:  # noqa: BLE001 - the caller's thread sorts them
+                results[number] = error
+
+    # They end with the process: whoever interrupts the caller does not wait for silent servers.
+    threads = [
+        threading.Thread(target=work, name="gimbalmq-together", daemon=True)
+        for _ in range(min(effect.at_once, len(waiting)) - 1)
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        work()
+        for thread in threads:
+            thread.join()
+    finally:
+        waiting.clear()
+    for result in results:
+        if isinstance(result, Exception) and not isinstance(result, GimbalError):
+            raise result
+    return results
