@@ -167,6 +167,34 @@ def test_coroutines_that_run_at_once_each_go_on_with_the_trace_of_their_sender(
     assert [span.status.is_ok for span in processed].count(False) == 1
 
 
+def test_a_coroutine_that_is_cancelled_has_a_span_that_ends(cluster, topic, group_name, spans):
+    told = []
+
+    async def main():
+        consumer = aio.PushConsumer(group_name, nameserver=cluster.nameserver, start_from="first")
+        otel.instrument(consumer, tracer_provider=spans.provider)
+        consumer.after(lambda message, error, _took_s: told.append((message.body, type(error))))
+        listening = asyncio.Event()
+
+        @consumer.subscribe(topic)
+        async def listen(_message):
+            listening.set()
+            await asyncio.Event().wait()  # for ever
+
+        async with aio.Producer("makers", nameserver=cluster.nameserver) as producer:
+            await producer.send(Message(topic, b"stuck"))
+        await consumer.start()
+        await asyncio.wait_for(listening.wait(), 30.0)
+        await consumer.stop(drain_s=0.1)
+
+    asyncio.run(main())
+    (span,) = spans.named(f"process {topic}")
+    assert span.end_time is not None
+    assert not span.status.is_ok
+    assert span.attributes["error.type"] == "CancelledError"
+    assert told == [(b"stuck", asyncio.CancelledError)]
+
+
 def test_every_way_to_send_on_a_loop_has_a_span_also_one_that_fails(cluster, topic, spans):
     async def main():
         async with aio.Producer("makers", nameserver=cluster.nameserver) as producer:

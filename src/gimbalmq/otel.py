@@ -154,7 +154,7 @@ class _ListenerSpans:
         # What the listener sends or calls becomes a part of this span.
         _current.set((self, span, context.attach(trace.set_span_in_context(span, parent))))
 
-    def end(self, _given: object, error: Exception | None, _took_s: float) -> None:
+    def end(self, _given: object, error: BaseException | None, _took_s: float) -> None:
         from opentelemetry import context
 
         current = _current.get()
@@ -178,5 +178,5 @@ def _failed(span: Span, error: BaseException) -> None:
     from opentelemetry.trace import Status, StatusCode
 
     span.record_exception(error)
-    span.set_status(Status(StatusCode.ERROR, str(error)))
+    span.set_status(Status(StatusCode.ERROR, str(error) or type(error).__name__))
     span.set_attribute("error.type", type(error).__name__)

@@ -410,6 +410,32 @@ def test_traces_of_coroutines_are_written(run, cluster, topic, group):
     assert seen[0].encode() in records
 
 
+def test_the_trace_of_a_coroutine_that_is_cancelled_has_an_end(run, cluster, topic, group):
+    async def main():
+        await send(cluster, topic, [b"x"])
+        trace_topic, listening = f"trace-{group}", asyncio.Event()
+        async with Admin(cluster.nameserver) as admin:
+            await admin.create_topic(trace_topic, queues=1)
+            consumer = consumer_of(cluster, group, enable_trace=True, trace_topic=trace_topic)
+
+            @consumer.subscribe(topic)
+            async def listen(_message):
+                listening.set()
+                await asyncio.Event().wait()  # for ever
+
+            await consumer.start()
+            await asyncio.wait_for(listening.wait(), 30.0)
+            await consumer.stop(drain_s=0.1)
+            return b"".join(
+                [
+                    message.body
+                    async for message in admin.tail(trace_topic, start_from="first", follow=False)
+                ]
+            )
+
+    assert b"SubAfter" in run(main())
+
+
 def test_run_ends_with_a_signal(run, cluster, topic, group):
     async def main():
         await send(cluster, topic, [b"x"])

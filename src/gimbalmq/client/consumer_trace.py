@@ -67,7 +67,7 @@ class TraceNotes:
         self._before(batch, request_id, started_ms)
         try:
             yield
-        except Exception as error:
+        except BaseException as error:  # also a cancellation
             asked = isinstance(error, RetryLater | Suspend)
             outcome = ConsumeOutcome.FAILED if asked else ConsumeOutcome.EXCEPTION
             self._after(batch, request_id, started_ms, outcome)

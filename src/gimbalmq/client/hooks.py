@@ -21,8 +21,9 @@ _log = logging.getLogger("gimbalmq.consumer")
 BeforeHook = Callable[[Any], object]
 #: A listener that is a coroutine function.
 AsyncListener = Callable[[Any], Awaitable[object]]
-#: Gets what the listener got, what it raised (None: nothing), and the seconds that it took.
-AfterHook = Callable[[Any, Exception | None, float], object]
+#: Gets what the listener got, what it raised (None: nothing; a CancelledError when its task was
+#: cancelled), and the seconds that it took.
+AfterHook = Callable[[Any, BaseException | None, float], object]
 
 
 def with_hooks(
@@ -48,7 +49,7 @@ def with_hooks(
             for hook in before:
                 hook(messages)
             result = listener(messages)
-        except Exception as error:
+        except BaseException as error:  # also a cancellation: what hooks began has to end
             _tell(after, messages, error, time.monotonic() - started)
             raise
         _tell(after, messages, None, time.monotonic() - started)
@@ -70,7 +71,7 @@ def with_hooks_async(
             for hook in before:
                 hook(messages)
             result = await listener(messages)
-        except Exception as error:
+        except BaseException as error:  # also a cancellation: what hooks began has to end
             _tell(after, messages, error, time.monotonic() - started)
             raise
         _tell(after, messages, None, time.monotonic() - started)
@@ -80,7 +81,7 @@ def with_hooks_async(
 
 
 def _tell(
-    after: Sequence[AfterHook], messages: Any, error: Exception | None, took_s: float
+    after: Sequence[AfterHook], messages: Any, error: BaseException | None, took_s: float
 ) -> None:
     for hook in after:
         try:

@@ -209,7 +209,9 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
     def after(self, hook: AfterHook) -> AfterHook:
         """Call something when a listener is done: `hook(message, error, took_s)`; a decorator.
 
-        `error` is what the listener raised, or None. Add hooks before `start`.
+        `error` is what the listener raised, or None; a coroutine that is cancelled, because it
+        did not end in time while the consumer stopped, has raised `asyncio.CancelledError`. Add
+        hooks before `start`.
         """
         self._after.append(hook)
         return hook
