@@ -1,4 +1,4 @@
-"""Runs the command line against a cluster and keeps what it said."""
+"""Runs the command line against a cluster and keeps what it said, and looks at members."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def run(cluster, *arguments: str) -> Said:
         except SystemExit as end:
             code = end.code
     return Said(code, out.buffer.getvalue().decode(), err.getvalue())
+
+
+def owned(member, *topics):
+    """The queues of these topics that a member has."""
+    return {queue for queue in member.assignment() if queue.topic in topics}

@@ -133,7 +133,7 @@ def simulate(*arguments):
     result = run("simulate", *arguments, "--json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    assert list(document) == ["steps"]
+    assert list(document) == (["steps", "weights"] if "--weights" in arguments else ["steps"])
     return document["steps"]
 
 
@@ -265,6 +265,12 @@ def test_weights_come_from_a_file(tmp_path):
     (even,), (weighted,) = simulate(*arguments), simulate(*arguments, "--weights", str(file))
     assert even["spread"] == 0
     assert weighted["spread"] == 6, "the heavy queue stands alone"
+    file.write_text('{"weights": {"orders/broker-a/0": 100}}')
+    said = run("simulate", *arguments, "--weights", str(file))
+    assert "1 of its queues are not there, such as orders/broker-a/0" in said.stdout
+    file.write_text('{"weights": {"simulated/room1@broker-000/0": -4}}')
+    refused = run("simulate", *arguments[:4], "--weights", str(file))
+    assert (refused.exit_code, "Invalid value for --weights" in refused.output) == (2, True)
     file.write_text('["no"]')
     result = run("simulate", *arguments, "--weights", str(file))
     assert (result.exit_code, "weights" in result.output) == (2, True)

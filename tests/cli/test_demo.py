@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from rich.console import Console
 
 from cli.demo_board import A0, B0, SKEWED, PlayedStage, spark_result, summary_of
+from cli.help_examples import run_by
 from gimbalmq.cli.demo import command, spark_stream, story
 from gimbalmq.cli.demo.checks import Check
 from gimbalmq.cli.demo.processes import ReportingProcess
@@ -221,19 +223,27 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-@pytest.fixture(params=["embedded", pytest.param("apache", marks=pytest.mark.product)])
-def engine(request, rocketmq_version):
-    """Options that choose the engine."""
-    if request.param == "embedded":
-        return ("--engine", "embedded")
-    return ("--engine", "apache", "--version", rocketmq_version)
+#: The example of `--help` that leaves out what takes long.
+SHORT = "gimbalmq demo --no-java --no-spark --json"
+
+
+def options_of(example: str, *more: str) -> list[str]:
+    """The options of an example, and those that a test needs to look at it."""
+    program, name, *options = shlex.split(example)
+    assert (program, name) == ("gimbalmq", "demo")
+    return [*options, *(one for one in more if one not in options)]
+
+
+def test_the_examples_are_those_that_are_run_below():
+    examples = {one.values[0] for one in run_by("as a demo")}
+    assert examples == {SHORT, "gimbalmq demo", "gimbalmq demo --engine apache --keep"}
 
 
 def run_and_keep(options) -> tuple[int, str, str, set[int], set[int]]:
     """Run a demo to its end, then interrupt it: its words, what it left running, and what then."""
     told = []
     with subprocess.Popen(
-        [*DEMO, *options, "--json", "--keep"],
+        [*DEMO, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -254,10 +264,25 @@ def run_and_keep(options) -> tuple[int, str, str, set[int], set[int]]:
     return process.returncode, document, "".join(told) + rest, kept, left
 
 
+@pytest.mark.product
+def test_a_demo_without_java_and_spark_ends_by_itself():
+    done = subprocess.run(
+        [*DEMO, *options_of(SHORT)], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["passed"], len(summary["checks"])) == (True, 6)
+    assert {one["name"] for one in summary["members"]} == {"python-1", "python-2", "python-3"}
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_the_demo_keeps_its_promises_and_leaves_no_process(engine):
-    code, document, told, kept, left = run_and_keep(engine)
+@pytest.mark.parametrize("example", [one for one in run_by("as a demo") if one.values[0] != SHORT])
+def test_the_demo_keeps_its_promises_and_leaves_no_process(example, rocketmq_version):
+    options = options_of(example, "--json", "--keep")
+    if "apache" in options:
+        options += ["--version", rocketmq_version]
+    code, document, told, kept, left = run_and_keep(options)
     assert code == 0, told
     summary = json.loads(document)
     assert summary["passed"] is True

@@ -1,9 +1,11 @@
-"""Every example that `--help` shows is run, against a cluster that has what the examples name."""
+"""Every example that `--help` shows is run: here those that ask a cluster and end by themselves.
+
+The cluster has what the examples name.
+"""
 
 from __future__ import annotations
 
 import io
-import re
 import shlex
 import sys
 from contextlib import ExitStack
@@ -13,36 +15,35 @@ import pytest
 from click.shell_completion import BashComplete
 
 from cli.admin_stage import run
+from cli.help_examples import (
+    BY_MATRIX_ONLY,
+    NOT_RUN,
+    PLACES,
+    commands,
+    examples,
+    places_of,
+    run_by,
+)
 from gimbalmq import Admin, DeadLetter, Message, MessageQueue, Producer, PushConsumer
 from gimbalmq.cli.root import root
 from gimbalmq.client.events import EVENTS_TOPIC
 from waiting import eventually
 
-#: Branches whose examples are run here.
-BRANCHES = ("topic", "group", "message", "balance")
+
+def test_every_example_is_run_by_the_tests_of_one_place():
+    places = {line: places_of(line) for line in examples()}
+    assert {line: found for line, found in places.items() if len(found) != 1} == {}
+    assert len(places) > 60
+    assert {place for found in places.values() for place in found} == PLACES.keys()
 
 
-def commands(command, path=()):
-    yield path, command
-    if isinstance(command, click.Group):
-        context = click.Context(command)
-        for name in command.list_commands(context):
-            yield from commands(command.get_command(context, name), (*path, name))
-
-
-def examples(branches=BRANCHES):
-    for branch in branches:
-        for path, command in commands(root.get_command(click.Context(root), branch), (branch,)):
-            text = re.sub(r" \\\n\s+", " ", command.help or "")
-            for line in re.findall(r"^ +(gimbalmq .+)$", text, re.MULTILINE):
-                # Two blanks begin a remark; what follows a < is the shell's.
-                yield pytest.param(re.split(r" {2,}| < ", line)[0], id=f"{' '.join(path)}: {line}")
-
-
-def test_every_branch_has_examples():
-    shown = " ".join(one.id for one in examples())
-    assert all(f"gimbalmq {branch} " in shown for branch in BRANCHES)
-    assert shown.count(": gimbalmq") > 30
+def test_the_list_of_what_is_not_run_is_exact():
+    assert NOT_RUN.keys() | BY_MATRIX_ONLY.keys() <= set(examples())
+    assert all({**NOT_RUN, **BY_MATRIX_ONLY}.values()), "each has its reason"
+    collected = [one for place in PLACES for one in run_by(place)]
+    assert {one.values[0] for one in collected} == set(examples()) - NOT_RUN.keys()
+    left_out = {one.values[0] for one in collected if one.marks}
+    assert left_out == BY_MATRIX_ONLY.keys(), "all others are run by `make test`"
 
 
 class Stage:
@@ -133,25 +134,23 @@ def stage(cluster, tmp_path_factory):
         yield stage
 
 
-@pytest.mark.parametrize("line", list(examples()))
+@pytest.mark.parametrize("line", run_by("against a cluster"))
 def test_an_example_does_what_it_says(stage, line, monkeypatch):
     monkeypatch.chdir(stage.folder)
     question = b'{"strategy":"AVG","queues":[["orders","broker-a",0]],"members":["ann"]}\n'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(question)))
     words = stage.words(line)
     on_paper = words[0] == "balance" and "--group" not in words
+    on_paper |= words[:2] == ["pipeline", "list"]
     said = run(None if on_paper else stage.cluster, *words)
     # A doctor may find what the other examples do meanwhile.
     assert said.code == 0 or (words[1] == "doctor" and said.code == 1), said
     assert "Traceback" not in said.err
 
 
-#: These run for long: their own tests and those of the documents run them.
-OTHERS = sorted(set(root.list_commands(click.Context(root))) - set(BRANCHES))
-
-
-@pytest.mark.parametrize("line", list(examples(OTHERS)))
-def test_an_example_of_a_server_is_taken_by_its_command(line):
+@pytest.mark.parametrize("line", [pytest.param(line, id=line) for line in examples()])
+def test_an_example_is_taken_by_its_command(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     program, *words = shlex.split(line)
     assert program == "gimbalmq"
     command = root
@@ -165,8 +164,7 @@ def test_an_example_of_a_server_is_taken_by_its_command(line):
 def test_every_command_has_an_example_of_its_own():
     lacking = [
         path
-        for branch in (*BRANCHES, *OTHERS)
-        for path, command in commands(root.get_command(click.Context(root), branch), (branch,))
+        for path, command in commands()
         if not isinstance(command, click.Group)
         and f"gimbalmq {' '.join(path)}" not in (command.help or "")
     ]

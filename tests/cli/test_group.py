@@ -4,44 +4,21 @@ import json
 
 import pytest
 
-from cli.admin_stage import run
-from gimbalmq import Message, Producer, PushConsumer, balance
+from cli.admin_stage import owned, run
+from gimbalmq import Message, Producer, balance
 from gimbalmq.client.admin import Admin
-from gimbalmq.errors import TransportError
 from gimbalmq.model.queue import parse_queue
+from gimbalmq.runtime.member_answers import MemberAnswers
+from gimbalmq.wire.codes import RequestCode
 from waiting import eventually
 
 
 @pytest.fixture
-def topic(cluster, unique_name):
-    name = unique_name("topic")
-    cluster.create_topic(name, queues=2)
+def topic(topic, cluster):
     with Producer("shop", nameserver=cluster.nameserver) as producer:
         for number in range(12):
-            producer.send(Message(name, b"%d" % number))
-    return name
-
-
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
-@pytest.fixture
-def member(cluster, group, topic):
-    """Starts members; they stop with the test."""
-    started = []
-
-    def start(name, **options):
-        options = {"start_from": "first", "persist_consumer_offset_interval_s": 0.1, **options}
-        consumer = PushConsumer(group, nameserver=cluster.nameserver, client_id=name, **options)
-        consumer.subscribe(topic, listener=lambda message: None)
-        started.append(consumer)
-        return consumer.start()
-
-    yield start
-    for consumer in started:
-        consumer.stop()
+            producer.send(Message(topic, b"%d" % number))
+    return topic
 
 
 def settled(members, topic):
@@ -49,10 +26,6 @@ def settled(members, topic):
     held = [queue for one in members for queue in one.assignment()]
     shares = [owned(one, topic) for one in members]
     return all(shares) and sum(map(len, shares)) == 4 and len(held) == len(set(held))
-
-
-def owned(member, topic):
-    return {queue for queue in member.assignment() if queue.topic == topic}
 
 
 def show(cluster, group):
@@ -107,16 +80,28 @@ def test_show_of_a_group_that_left_has_progress_and_no_owner(cluster, group, top
 
 
 def test_show_goes_on_when_a_member_does_not_answer(cluster, group, topic, member, monkeypatch):
-    one = member("ann")
-    eventually(lambda: settled([one], topic))
+    ann, bob = members = [member("ann"), member("bob")]
+    eventually(lambda: settled(members, topic))
+    plain = MemberAnswers.answer
 
-    def silent(_self, _group):
-        raise TransportError("no answer from ann")
+    def silent(self, request, reply):
+        is_ann = request.fields.get("clientId") == ann.client_id
+        asked = request.code == RequestCode.GET_CONSUMER_RUNNING_INFO
+        return False if asked and is_ann else plain(self, request, reply)
 
-    monkeypatch.setattr(Admin, "assignments", silent)
+    monkeypatch.setattr(MemberAnswers, "answer", silent)
     said = run(cluster, "group", "show", group, "--json")
-    assert {row["owner"] for row in json.loads(said.out)["queues"]} == {None}
-    assert "owners are unknown" in said.err
+    rows = [row for row in json.loads(said.out)["queues"] if row["topic"] == topic]
+    assert [row["owner"] for row in rows].count(bob.client_id) == len(owned(bob, topic))
+    assert {row["owner"] for row in rows} == {None, bob.client_id}
+    assert f"'{ann.client_id}' did not answer" in said.err
+    text = run(cluster, "group", "show", group).out
+    counts = {}
+    for line in text.partition("Queues")[0].splitlines():
+        cells = [cell.strip() for cell in line.split("│")]
+        counts[cells[1] if len(cells) > 1 else ""] = cells[-2] if len(cells) > 1 else ""
+    assert counts[ann.client_id] == "-", "not 0, which is not known"
+    assert int(counts[bob.client_id]) >= 2
 
 
 def test_a_broadcasting_group_has_no_owners(cluster, group, topic, member, tmp_path):

@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import pytest
 
-from cli.admin_stage import run
-from gimbalmq import DeadLetter, Message, Producer, PushConsumer, balance
+from cli.admin_stage import owned, run
+from gimbalmq import DeadLetter, Message, Producer, balance
 from gimbalmq.client.admin import Admin
 from gimbalmq.client.dead_letters import DeadLetters
 from waiting import eventually
 
 
 @pytest.fixture
-def topic(cluster, unique_name):
-    name = unique_name("topic")
-    cluster.create_topic(name, queues=2)
+def topic(topic, cluster):
     with Producer("shop", nameserver=cluster.nameserver) as producer:
         for number in range(12):
-            producer.send(Message(name, b"%d" % number, keys=[f"key-{number}"]))
-    return name
-
-
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
-@pytest.fixture
-def member(cluster, group, topic):
-    started = []
-
-    def start(name, listener=lambda message: None, **options):
-        options = {"start_from": "first", "persist_consumer_offset_interval_s": 0.1, **options}
-        consumer = PushConsumer(group, nameserver=cluster.nameserver, client_id=name, **options)
-        consumer.subscribe(topic, listener=listener)
-        started.append(consumer)
-        return consumer.start()
-
-    yield start
-    for consumer in started:
-        consumer.stop()
-
-
-def owned(member, topic):
-    return {queue for queue in member.assignment() if queue.topic == topic}
+            producer.send(Message(topic, b"%d" % number, keys=[f"key-{number}"]))
+    return topic
 
 
 # ---- explain ---------------------------------------------------------------------------------
@@ -104,7 +78,17 @@ def test_a_running_group_is_the_start_of_a_simulation(cluster, group, topic, mem
     zoned = run(cluster, *arguments, "--strategy", "ZONED", "--zone", "prefix:-", "--json")
     assert zoned.code == 0, zoned.err
     nobody = run(cluster, "balance", "simulate", "--group", "no-such-group")
-    assert (nobody.code, "0 members" in nobody.err) == (2, True)
+    assert (nobody.code, "no broker knows group" in nobody.err) == (2, True)
+
+
+def test_a_group_that_is_mistyped_is_guessed(cluster, group, member):
+    member("ann")
+    for command in ("show", "doctor", "dead-letters"):
+        said = run(cluster, "group", command, group[:-1])
+        assert (said.code, said.out) == (2, "")
+        assert f"no broker knows group '{group[:-1]}': did you mean '{group}'?" in said.err
+    gone = run(cluster, "balance", "simulate", "--group", group[:-1])
+    assert (gone.code, f"did you mean '{group}'?" in gone.err) == (2, True)
 
 
 # ---- reset -----------------------------------------------------------------------------------
@@ -144,7 +128,7 @@ def test_dead_letters_are_listed_and_given_to_the_group_again(cluster, group, to
             raise DeadLetter("for the test")
         got.append((message.body, message.topic, message.reconsume_times))
 
-    member("ann", listener)
+    member("ann", listener=listener)
     found = eventually(lambda: len(rows := dead_letters(cluster, group)) == 2 and rows)
     assert {row["body"] for row in found} == {"3", "7"}
     assert {tuple(row["keys"]) for row in found} == {("key-3",), ("key-7",)}
@@ -173,7 +157,7 @@ def test_single_dead_letters_are_re_driven_and_the_others_stay_listed(
             raise DeadLetter("for the test")
         got.append(message.body)
 
-    member("ann", listener)
+    member("ann", listener=listener)
     found = eventually(lambda: len(rows := dead_letters(cluster, group)) == 12 and rows)
     bury[0] = False
     chosen = next(row for row in found if row["queue_offset"] > 0)
@@ -181,7 +165,7 @@ def test_single_dead_letters_are_re_driven_and_the_others_stay_listed(
     eventually(lambda: got == [chosen["body"].encode()])
     assert len(dead_letters(cluster, group)) == 12, "one out of the middle leaves no mark"
     unknown = run(cluster, "group", "dead-letters", group, "--id", "nonsense")
-    assert (unknown.code, "only 0 of the 1 ids" in unknown.err) == (2, True)
+    assert (unknown.code, "no dead letter of" in unknown.err) == (2, True)
 
 
 def test_dead_letters_of_a_broker_that_has_just_got_its_first_are_listed(
@@ -198,7 +182,7 @@ def test_dead_letters_of_a_broker_that_has_just_got_its_first_are_listed(
             late = max(queue.broker for queue in found)
             return {queue: one for queue, one in found.items() if queue.broker != late}
 
-    member("ann", bury)
+    member("ann", listener=bury)
     eventually(lambda: len(dead_letters(cluster, group)) == 12)
     with EarlyLook(cluster.nameserver) as admin:
         assert len(list(DeadLetters(admin, group).waiting())) == 12
@@ -218,3 +202,20 @@ def test_help_teaches(command):
     code, out, _ = run(None, "group", command, "--help")
     assert code == 0
     assert "Examples:" in out
+
+
+def test_a_time_without_zone_is_asked_for_as_it_was_understood(cluster, group, topic, member):
+    member("ann")
+    said = run(cluster, "group", "reset", group, topic, "--to", "2026-03-01T12:00:00")
+    assert said.code == 2
+    meant = datetime.fromisoformat("2026-03-01T12:00:00").astimezone().isoformat()
+    assert f"to {meant}?" in said.err
+    wrong = run(cluster, "group", "reset", group, topic, "--to", "yesterday")
+    assert "write earliest, latest, or a time like" in wrong.err
+
+
+@pytest.mark.parametrize("text", ["broker-a=1", "broker-a/0", "broker-a/0=x", "broker-a/x=1", "=1"])
+def test_an_offset_that_names_no_queue_is_refused_with_an_example(cluster, group, text):
+    said = run(cluster, "group", "reset", group, "orders", "--offset", text, "--yes")
+    assert (said.code, said.out) == (2, "")
+    assert "write BROKER/QUEUE=OFFSET, for example broker-a/0=120" in said.err

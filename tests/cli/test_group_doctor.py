@@ -7,47 +7,14 @@ import threading
 
 import pytest
 
-from cli.admin_stage import run
-from gimbalmq import Message, Producer, PushConsumer
+from cli.admin_stage import owned, run
+from gimbalmq import Message, Producer
 from gimbalmq.client.admin import Admin
 from gimbalmq.flows.lock import lock
 from gimbalmq.flows.offset import store_offset
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from waiting import eventually
-
-
-@pytest.fixture
-def topic(cluster, unique_name):
-    name = unique_name("topic")
-    cluster.create_topic(name, queues=2)
-    return name
-
-
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
-@pytest.fixture
-def member(cluster, group, topic):
-    """Starts members; they stop with the test."""
-    started = []
-
-    def start(name, *, tags="*", listener=lambda message: None, **options):
-        options = {"start_from": "first", "persist_consumer_offset_interval_s": 0.1, **options}
-        consumer = PushConsumer(group, nameserver=cluster.nameserver, client_id=name, **options)
-        consumer.subscribe(topic, tags, listener=listener)
-        started.append(consumer)
-        return consumer.start()
-
-    yield start
-    for consumer in started:
-        consumer.stop(drain_s=0.5)
-
-
-def owned(member, topic):
-    return {queue for queue in member.assignment() if queue.topic == topic}
 
 
 def settle(topic, *members, queues=4):
@@ -193,6 +160,13 @@ def test_the_guard_leaves_our_own_groups_to_themselves(cluster, group, topic, me
     assert set(deeds[0]) == {"at", "group", "kind", "members", "reason", "done", "failures"}
     text = run(cluster, "group", "guard", group, "--for", "0.3")
     assert "take over from each other by themselves" in text.out
+
+
+def test_a_guard_of_a_group_that_nobody_knows_says_so_and_waits(cluster, group):
+    said = run(cluster, "group", "guard", group, "--for", "0.3", "--json")
+    assert said.code == 0
+    assert f"no broker knows group '{group}'" in said.err
+    assert "waiting for its first member" in said.err
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import threading
 
 import pytest
 
-from gimbalmq import Message, Producer, PushConsumer
+from cli.admin_stage import owned
+from gimbalmq import Message, Producer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.client.admin import Admin
 from gimbalmq.flows import admin_facts
@@ -22,43 +23,9 @@ from waiting import eventually
 
 
 @pytest.fixture
-def topic(cluster, unique_name):
-    name = unique_name("topic")
-    cluster.create_topic(name, queues=2)
-    return name
-
-
-@pytest.fixture
-def group(unique_name):
-    return unique_name("group")
-
-
-@pytest.fixture
-def member(group):
-    """Starts members; they stop with the test."""
-    started = []
-
-    def start(cluster, name, *topics, listener=lambda message: None, **options):
-        options = {"start_from": "first", "persist_consumer_offset_interval_s": 0.1, **options}
-        consumer = PushConsumer(group, nameserver=cluster.nameserver, client_id=name, **options)
-        for topic in topics:
-            consumer.subscribe(topic, listener=listener)
-        started.append(consumer)
-        return consumer.start()
-
-    yield start
-    for consumer in started:
-        consumer.stop(drain_s=0.5)
-
-
-@pytest.fixture
 def admin(cluster):
     with Admin(cluster.nameserver) as admin:
         yield admin
-
-
-def owned(member, *topics):
-    return {queue for queue in member.assignment() if queue.topic in topics}
 
 
 def found(admin, group, interval_s=0.5):
@@ -77,7 +44,7 @@ with consumer:
 
 
 def test_two_processes_under_one_client_id_are_found(cluster, admin, group, topic, member):
-    ann = member(cluster, "ann", topic)
+    ann = member("ann", topic)
     command = [sys.executable, "-c", DOUBLE, cluster.nameserver, group, topic]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as double:
         try:
@@ -99,7 +66,7 @@ def test_mixed_releases_are_found(cluster, admin, group, topic, member, monkeypa
         return request
 
     monkeypatch.setattr(instance, "heartbeat_request", older)
-    members = [member(cluster, name, topic) for name in ("ann", "old-bob")]
+    members = [member(name, topic) for name in ("ann", "old-bob")]
     eventually(lambda: all(len(owned(one, topic)) == 2 for one in members))
     said = found(admin, group)
     assert said.keys() == {"MIXED_VERSIONS"}
@@ -107,7 +74,7 @@ def test_mixed_releases_are_found(cluster, admin, group, topic, member, monkeypa
 
 
 def test_a_member_that_does_not_answer_is_found(cluster, admin, group, topic, member, monkeypatch):
-    ann = member(cluster, "ann", topic)
+    ann = member("ann", topic)
     eventually(lambda: len(owned(ann, topic)) == 4)
     plain = MemberAnswers.answer
 
@@ -148,7 +115,7 @@ def test_many_small_topics_on_one_member_are_skew(cluster, admin, group, member,
     topics = [unique_name("small") for _ in range(6)]
     for topic in topics:
         cluster.create_topic(topic, queues=1, brokers=["broker-a"])
-    members = [member(cluster, name, *topics) for name in ("ann", "bob", "cid")]
+    members = [member(name, *topics) for name in ("ann", "bob", "cid")]
     eventually(lambda: [len(owned(one, *topics)) for one in members] == [6, 0, 0])
     said = found(admin, group)
     assert said["SKEW"].members == (members[0].client_id,)
@@ -163,14 +130,14 @@ def test_a_queue_that_is_not_let_go_is_found(cluster, admin, group, topic, membe
         busy.append(message)
         end.wait(30.0)
 
-    ann = member(cluster, "ann", topic, listener=hang, release_drain_s=30.0)
+    ann = member("ann", topic, listener=hang, release_drain_s=30.0)
     eventually(lambda: len(owned(ann, topic)) == 4)
     with Producer("shop", nameserver=cluster.nameserver) as producer:
         for queue in owned(ann, topic):
             producer.send(Message(topic, b"slow"), queue=queue)
     eventually(lambda: len(busy) == 4)
     try:
-        member(cluster, "bob", topic)
+        member("bob", topic)
         eventually(lambda: len(owned(ann, topic)) == 2)
         said = found(admin, group)["HANDOVER_LONG"]
     finally:
@@ -180,7 +147,7 @@ def test_a_queue_that_is_not_let_go_is_found(cluster, admin, group, topic, membe
 
 
 def test_a_queue_with_most_of_the_lag_is_found(cluster, admin, group, topic, member):
-    ann = member(cluster, "ann", topic)
+    ann = member("ann", topic)
     eventually(lambda: len(owned(ann, topic)) == 4)
     ann.pause()
     queue = MessageQueue(topic, "broker-b", 1)
@@ -198,7 +165,7 @@ def test_a_broker_that_stands_still_is_found(group, member):
         Admin(cluster.nameserver, timeout_s=0.3) as admin,
     ):
         cluster.create_topic("orders", queues=2)
-        ann = member(cluster, "ann", "orders")
+        ann = member("ann", "orders", on=cluster)
         eventually(lambda: len(owned(ann, "orders")) == 4)
         cluster.pause("broker-b")
         try:

@@ -4,17 +4,10 @@ import json
 
 import pytest
 
-from cli.admin_stage import run
+from cli.admin_stage import owned, run
 from gimbalmq import Message, Producer, PushConsumer
 from gimbalmq.client.events import EVENTS_TOPIC, EventLog, EventTopic
 from waiting import eventually
-
-
-@pytest.fixture
-def topic(cluster, unique_name):
-    name = unique_name("topic")
-    cluster.create_topic(name, queues=2)
-    return name
 
 
 @pytest.fixture
@@ -36,10 +29,6 @@ def keeper(cluster, topic, unique_name, tmp_path):
         yield start
         for consumer in started:
             consumer.stop()
-
-
-def owned(member, topic):
-    return {queue for queue in member.assignment() if queue.topic == topic}
 
 
 def history(cluster, group, *arguments):
@@ -102,3 +91,9 @@ def test_help_teaches():
     code, out, _ = run(None, "group", "history", "--help")
     assert code == 0
     assert "Examples:" in out
+
+
+def test_a_topic_that_nobody_told_of_rebalances_is_explained(cluster, group):
+    said = run(cluster, "group", "history", group, "--topic", "no-such-events")
+    assert (said.code, said.out) == (2, "")
+    assert 'give members the option events="no-such-events"' in said.err

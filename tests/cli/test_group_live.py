@@ -6,7 +6,7 @@ from rich.console import Console
 
 from cli.admin_stage import run
 from gimbalmq import PushConsumer
-from gimbalmq.cli.group_live import LivePicture, QueueRow
+from gimbalmq.cli.group_live import LivePicture, Look, QueueRow
 from gimbalmq.client.admin import Member
 
 ANN, BOB = (Member(one, "10.0.0.1:9", "JAVA", "5.5.0", None) for one in ("ann", "bob[red]"))
@@ -18,7 +18,8 @@ def row(number, owner, lag=3):
 
 def drawn(picture, *look):
     console = Console(file=io.StringIO(), width=120)
-    console.print(picture.see(*look))
+    *seen, at = look
+    console.print(picture.see(Look(*seen), at))
     return console.file.getvalue()
 
 
@@ -33,6 +34,12 @@ def test_the_picture_shows_members_queues_lag_and_what_moved():
     assert "bob[red]" in text, "names are not mark-up"
     drawn(picture, [ANN], [row(0, "ann"), row(1, None)], "12:00:02")
     assert picture.moves[0] == ("12:00:02", "orders/broker-a/1", "bob[red]", None)
+
+
+def test_a_member_that_does_not_answer_is_not_shown_as_one_without_queues():
+    text = drawn(LivePicture("billing"), [ANN, BOB], [row(0, "ann")], {"bob[red]"}, "12:00:00")
+    (line,) = [one for one in text.splitlines() if "bob[red]" in one]
+    assert [cell.strip() for cell in line.split("│")[1:-1]] == ["bob[red]", "-", "-"]
 
 
 def test_old_moves_make_room_for_new_ones():

@@ -120,3 +120,12 @@ def test_without_click_the_command_line_says_what_to_install(monkeypatch, capsys
 def test_the_version_is_printed(capsys):
     assert _code("--version") == 0
     assert capsys.readouterr().out.startswith("gimbalmq ")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("topi", " Did you mean 'topic'?"), ("grou", " Did you mean 'group'?"), ("zzz", "")],
+)
+def test_a_command_that_is_mistyped_is_guessed(capsys, word, hint):
+    assert _code(word, "list") == 2
+    assert f"No such command '{word}'.{hint}\n" in capsys.readouterr().err

@@ -18,13 +18,6 @@ MESSAGE = {
 }
 
 
-@pytest.fixture
-def topic(cluster, unique_name):
-    name = unique_name("topic")
-    cluster.create_topic(name, queues=2)
-    return name
-
-
 def send(cluster, topic, *arguments):
     code, out, err = run(cluster, "message", "send", topic, *arguments, "--json")
     assert (code, err) == (0, "")
@@ -72,6 +65,8 @@ def test_a_body_may_come_from_standard_input_and_need_not_be_text(cluster, topic
     sent = send(cluster, topic, "-")
     (document,) = shown(run(cluster, "message", "show", sent["message_id"], "--json"))
     assert (document["body"], document["body_encoding"]) == ("/wA=", "base64")
+    line = run(cluster, "message", "tail", topic, "--from", "earliest", "--no-follow").out
+    assert line.endswith("  base64 /wA=\n"), "not as if it were text"
 
 
 def test_equal_sharding_keys_go_to_one_queue(cluster, topic):
@@ -125,14 +120,18 @@ def test_tail_waits_for_what_comes(cluster, topic):
     ("arguments", "complaint"),
     [
         (["show", "42"], "is no offset message id"),
+        (["show", "42"], "to look for a key, add --topic TOPIC --key"),
         (["show", "0" * 32], "no message with id"),
         (["show", "42", "--key"], "--key needs --topic"),
-        (["show", "42", "--key", "--topic", "no-such-topic"], "TOPIC_NOT_EXIST"),
+        (
+            ["show", "42", "--key", "--topic", "no-such-topic"],
+            "topic 'no-such-topic' does not exist",
+        ),
         (["show", "42", "--key", "--topic", "TBW102"], "no message with key '42'"),
         (["send", "t", "x", "--property", "novalue"], "NAME=VALUE"),
         (["send", "no topic", "x"], "is no topic name"),
-        (["tail", "no-such-topic"], "TOPIC_NOT_EXIST"),
-        (["tail", "TBW102", "--from", "noon"], "is no time"),
+        (["tail", "no-such-topic"], "topic 'no-such-topic' does not exist"),
+        (["tail", "TBW102", "--from", "noon"], "'noon' is no time: write latest, earliest, or a"),
     ],
 )
 def test_failures_are_two_and_say_what_is_wrong(cluster, arguments, complaint):

@@ -54,3 +54,18 @@ def test_the_common_options_are_read(arguments, environ, expected):
     environment = {"NAMESRV_ADDR": None} | environ
     answer = CliRunner().invoke(show, arguments, env=environment)
     assert answer.output.strip() == expected
+
+
+def test_a_table_for_a_file_or_pipe_cuts_no_name(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    name = "a-very-long-client-id" * 5
+    title = "A title that is longer than the table"
+    print_table(("a", "b", "c"), [(name, name, 1)], title=title)
+    title_line, *lines = capsys.readouterr().out.splitlines()
+    assert title_line == title
+    assert sum(line.count(name) for line in lines) == 2
+    print_table(("a",), [(1,)], title=title)
+    assert capsys.readouterr().out.splitlines()[0] == title
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(("a", "b", "c"), [(name, name, 1)])
+    assert max(map(len, capsys.readouterr().out.splitlines())) == 40

@@ -93,6 +93,7 @@ def test_tls_is_spoken_beside_plain_text(tls_files):
     ("arguments", "words"),
     [
         (["broker"], "--nameserver"),
+        (["broker", "--nameserver", "foo", "--port", "0"], "'foo' is not an address"),
         (["broker", "--nameserver", "a:1", "--interface", "0.0.0.0", "--port", "0"], "advertise"),
         (["nameserver", "--tls-key", __file__], "--tls-cert"),
         (["nameserver", "--tls-cert", __file__], "TLS cannot use"),

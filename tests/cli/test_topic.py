@@ -7,13 +7,6 @@ import pytest
 from cli.admin_stage import run
 
 
-@pytest.fixture
-def topic(cluster, unique_name):
-    name = unique_name("topic")
-    cluster.create_topic(name, queues=2)
-    return name
-
-
 def test_a_topic_is_created_shown_listed_and_deleted(cluster, unique_name):
     name = unique_name("orders")
     code, made, _ = run(cluster, "topic", "create", name, "--queues", "3", "--json")
@@ -77,8 +70,9 @@ def test_deleting_asks_first(cluster, topic, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["topic", "show", "no-such-topic"], "TOPIC_NOT_EXIST"),
-        (["topic", "delete", "no-such-topic", "--yes"], "TOPIC_NOT_EXIST"),
+        (["topic", "show", "no-such-topic"], "topic 'no-such-topic' does not exist"),
+        (["topic", "delete", "no-such-topic", "--yes"], "gimbalmq topic list"),
+        (["topic", "show", ""], "'' is no topic name"),
         (["topic", "create", "no topic"], "is no topic name"),
         (["topic", "create", "x", "--broker", "broker-x"], "there is no broker 'broker-x'"),
         (["topic", "create", "x", "--queues", "0"], "--queues"),

@@ -42,6 +42,11 @@ def test_several_name_servers_are_separated_by_semicolons_and_listed_once():
     assert parse_nameservers("a:1; b:2;;a:1") == ("a:1", "b:2")
 
 
+def test_name_servers_that_are_separated_by_commas_are_not_taken_for_one():
+    with pytest.raises(ConfigurationError, match="'a:1,b:2' is not an address: several are"):
+        parse_nameservers("a:1,b:2")
+
+
 def test_without_an_argument_the_environment_is_read():
     assert parse_nameservers(None, {"NAMESRV_ADDR": "a:1;b:2"}) == ("a:1", "b:2")
 

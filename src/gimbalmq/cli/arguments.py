@@ -32,8 +32,10 @@ def confirm(question: str, *, yes: bool) -> None:
         click.get_current_context().exit(2)
 
 
-def moment(text: str, option: str) -> datetime:
+def moment(text: str, option: str, *, words: str = "") -> datetime:
     """A time as ISO 8601; without a zone it is meant in the zone of this machine.
+
+    `words` are what may be given instead of a time, for the error.
 
     >>> moment("2026-03-01T12:00:00+00:00", "--to").timestamp()
     1772366400.0
@@ -42,5 +44,7 @@ def moment(text: str, option: str) -> datetime:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise click.BadParameter(
-            f"'{text}' is no time: write it like 2026-03-01T12:00:00+01:00", param_hint=option
+            f"'{text}' is no time: write {f'{words}, or ' if words else ''}a time like "
+            "2026-03-01T12:00:00+01:00",
+            param_hint=option,
         ) from None

@@ -15,15 +15,21 @@ from typing import Any, Final
 
 import click
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
 from gimbalmq.balance import Measures, Strategy, allocate, measure, strategy, strategy_names
-from gimbalmq.cli.access import access_option, access_options
-from gimbalmq.cli.output import json_option, nameserver_option
-from gimbalmq.client.admin import Admin
+from gimbalmq.cli.access import access_option
+from gimbalmq.cli.balance_start import (
+    Start,
+    Weights,
+    live_start,
+    member_name,
+    paper_start,
+    room_name,
+)
+from gimbalmq.cli.output import json_option, nameserver_option, show_table
 from gimbalmq.core.identity import NEARBY_PREFIX
-from gimbalmq.errors import AllocationError, StateError, TopicNotFoundError
+from gimbalmq.errors import AllocationError
 from gimbalmq.model.queue import MessageQueue
 
 __all__ = ["simulate_command", "zone_separator"]
@@ -52,12 +58,16 @@ Examples:
 
 With --group the queues and members are those of a running group, its retry topic aside. The room
 and zone strategies then need --zone, which says where a zone's name ends in broker names and
-client ids. --weights is a JSON file {"weights":{"orders/broker-a/3":4},"capacities":{"till-1":2}}
-for WEIGHTED.
+client ids. Where the members read published weights, WEIGHTED uses these, and the version is named.
+
+--weights is a JSON file {"weights":{"orders/broker-a/3":4},"capacities":{"till-1":2}} for WEIGHTED;
+weights in it go before published ones.
 
 \b
 JSON:
-  {"steps":[{"event","strategy","moves","least_moves","spread","fairness","pause_s"}]}
+  {"steps":[{"event","strategy","moves","least_moves","spread","fairness","pause_s"}],
+   "weights":{"source":"published","topic","versions":{topic:version}}}
+  weights may also be {"source":"file","file"}; it is there where weights are
 """
 
 
@@ -83,20 +93,12 @@ class _Step(msgspec.Struct, frozen=True):
         }
 
 
-class _Start(msgspec.Struct, frozen=True):
-    """What is shared out, and among whom, before anything happens."""
-
-    title: str
-    queues: list[MessageQueue]
-    members: list[str]
-
-
 class _Settings(msgspec.Struct, frozen=True):
     """What strategies are given; `separator` ends the name of a zone, None: simulated rooms."""
 
     rooms: int
     separator: str | None
-    weights: dict[str, dict[str, float]]
+    weights: Weights
     live: bool
 
     def zone_of(self, name: str, *, member: bool) -> str:
@@ -177,13 +179,13 @@ def simulate_command(
     """Let members and queues come and go, and compare what each strategy moves."""
     plan = _events(events)
     separator = None if zone is None else zone_separator(zone)
-    settings = _Settings(rooms, separator, _weights(weights), live is not None)
     if live is not None and (queues, members) == (None, None):
-        start = _live_start(live, nameserver)
+        start = live_start(live, nameserver, weights)
     elif live is None and queues is not None and members is not None:
-        start = _paper_start(queues, members, brokers, rooms)
+        start = paper_start(queues, members, brokers, rooms, weights)
     else:
         raise click.UsageError("give --queues and --members, or --group alone")
+    settings = _Settings(rooms, separator, start.weights, live is not None)
     strategies = list(_chosen(names, settings))
     try:
         history = list(_histories(plan, start, rooms, seed))
@@ -191,39 +193,16 @@ def simulate_command(
     except AllocationError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        click.echo(json.dumps({"steps": [step.as_json() for step in steps]}))
+        document: dict[str, Any] = {"steps": [step.as_json() for step in steps]}
+        if start.weights.data is not None:
+            document["weights"] = start.weights.data
+        click.echo(json.dumps(document))
     else:
-        Console().print(_table(steps, start.title))
+        show_table(_table(steps), start.title)
+        if start.weights.told:
+            click.echo(start.weights.told)
         for line in _picture(steps):
             click.echo(line)
-
-
-def _paper_start(queues: int, members: int, brokers: int, rooms: int) -> _Start:
-    topic = [
-        MessageQueue("simulated", f"{_room(at % rooms)}@broker-{at:03d}", number // brokers)
-        for number, at in ((number, number % brokers) for number in range(queues))
-    ]
-    present = [_member(number, rooms) for number in range(members)]
-    return _Start(f"{queues} queues, {members} members at the start", topic, present)
-
-
-def _live_start(group: str, nameserver: str | None) -> _Start:
-    with Admin(nameserver, **access_options()) as admin:
-        view = admin.group(group)
-        queues: list[MessageQueue] = []
-        for topic in sorted(topic for topic in view.topics if not topic.startswith("%")):
-            try:
-                queues += admin.route(topic).subscribe_queues()
-            except TopicNotFoundError:
-                continue  # subscribed to, and not made yet
-    members = list(dict.fromkeys(member.client_id for member in view.members))
-    if not members or not queues:
-        raise StateError(
-            f"group '{group}' has {len(members)} members and {len(queues)} queues now: start a "
-            "member first, or give --queues and --members"
-        )
-    title = f"Group {group}: {len(queues)} queues, {len(members)} members at the start"
-    return _Start(title, queues, members)
 
 
 def zone_separator(text: object) -> str:
@@ -239,18 +218,6 @@ def zone_separator(text: object) -> str:
             "for example prefix:-"
         )
     return separator
-
-
-def _weights(path: Path | None) -> dict[str, dict[str, float]]:
-    if path is None:
-        return {}
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, float]])
-    except msgspec.DecodeError as error:
-        raise click.BadParameter(
-            f'{path}: {error}; write {{"weights": {{"topic/broker/0": 4}}}}',
-            param_hint="--weights",
-        ) from error
 
 
 def _events(text: str) -> list[str]:
@@ -297,7 +264,7 @@ def _simulated(name: str, settings: _Settings) -> Strategy:
     if name == "MACHINE_ROOM":
         if settings.live:
             raise AllocationError(f"{name} needs brokers named room@name: compare NEARBY instead")
-        options["rooms"] = [_room(number) for number in range(settings.rooms)]
+        options["rooms"] = [room_name(number) for number in range(settings.rooms)]
     elif nearby or name == "ZONED":
         kind = "room" if nearby else "zone"
         if nearby:
@@ -306,17 +273,10 @@ def _simulated(name: str, settings: _Settings) -> Strategy:
         options[f"{kind}_of_queue"] = lambda queue: settings.zone_of(queue.broker, member=False)
         options[f"{kind}_of_member"] = lambda one: settings.zone_of(one, member=True)
     elif name == "WEIGHTED":
-        options.update(settings.weights)
+        if settings.weights.trouble:
+            raise AllocationError(settings.weights.trouble)
+        options.update(settings.weights.options)
     return strategy(name, **options)
-
-
-def _room(number: int) -> str:
-    return f"room{number + 1}"
-
-
-def _member(number: int, rooms: int) -> str:
-    # The zeros make who joins later sort later.
-    return f"member-{number:06d}@{_room(number % rooms)}"
 
 
 class _Moment(msgspec.Struct, frozen=True):
@@ -327,7 +287,7 @@ class _Moment(msgspec.Struct, frozen=True):
 
 
 def _histories(
-    events: list[str], start: _Start, rooms: int, seed: int
+    events: list[str], start: Start, rooms: int, seed: int
 ) -> Iterator[tuple[str, list[_Moment]]]:
     """What each event leads through; the same for every strategy."""
     chance = random.Random(seed)  # noqa: S311 a reproducible choice, not a secret
@@ -346,7 +306,7 @@ def _histories(
         if event.startswith(_GROWTH):
             queues = _grown(queues, count)
         elif event.startswith("+"):
-            present += (_member(joined + number, rooms) for number in range(count))
+            present += (member_name(joined + number, rooms) for number in range(count))
             joined += count
         elif count >= len(present):
             raise AllocationError(
@@ -402,8 +362,8 @@ def _total(parts: list[Measures]) -> Measures:
     )
 
 
-def _table(steps: list[_Step], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
+def _table(steps: list[_Step]) -> Table:
+    table = Table()
     table.add_column("event")
     table.add_column("strategy")
     for column in ("moves", "least moves", "spread", "fairness"):

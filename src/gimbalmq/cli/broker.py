@@ -23,6 +23,7 @@ from gimbalmq.cli.serving import (
     server_tls,
     store_options,
 )
+from gimbalmq.transport.address import parse_nameservers
 
 __all__ = ["broker"]
 
@@ -75,6 +76,7 @@ def broker(
     """Run a broker."""
     if not nameserver:
         raise click.UsageError("give the name servers with --nameserver, or set NAMESRV_ADDR.")
+    nameservers = parse_nameservers(nameserver)
     tls, accounts = server_tls(tls_cert, tls_key), accounts_in(acl)
     policy = FlushPolicy(flush or ("none" if data is None else "interval"))
 
@@ -83,7 +85,8 @@ def broker(
             facts = {"name": name, "address": plan.address, "nameserver": nameserver}
             print_json({"event": "ready", **facts, "pid": os.getpid()})
         else:
-            notice(f"{name} serves at {plan.address}, known to {nameserver}; stop it with Ctrl-C")
+            notice(f"{name} serves at {plan.address}; stop it with Ctrl-C")
+            notice(f"it registers with {nameserver}, and goes on trying where it cannot")
 
     with kept_in(data) as folder:
         run_server(
@@ -94,7 +97,7 @@ def broker(
                 folder=str(folder),
                 advertised=advertise or "",
                 tls=tls,
-                nameservers=tuple(nameserver.split(";")),
+                nameservers=tuple(nameservers),
                 settings=BrokerSettings(name=name, cluster=cluster, faithful=faithful),
                 store=StoreOptions(flush=policy),
                 accounts=accounts,

@@ -5,7 +5,7 @@ Decides the form of the answers; they come from `Admin` and `gimbalmq.balance`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import click
 import msgspec
@@ -15,19 +15,21 @@ from gimbalmq.cli.group_dead_letters import dead_letters_command
 from gimbalmq.cli.group_doctor import doctor_command, guard_command, unknown_group
 from gimbalmq.cli.group_explain import explain_command
 from gimbalmq.cli.group_history import history_command
-from gimbalmq.cli.group_live import QueueRow, watch
+from gimbalmq.cli.group_live import Look, QueueRow, watch
 from gimbalmq.cli.group_reset import reset_command
 from gimbalmq.cli.output import json_option, nameserver_option, notice, print_json, print_table
 from gimbalmq.client.admin import Admin, GroupView, Member
-from gimbalmq.errors import (
-    BrokerError,
-    TopicNotFoundError,
-    TransportError,
-)
+from gimbalmq.core.explanation import quoted
+from gimbalmq.core.group_facts import MemberFacts
+from gimbalmq.errors import TopicNotFoundError
+from gimbalmq.flows.admin_facts import ask_members
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.wire.names import RETRY_PREFIX
 
 __all__ = ["group"]
+
+#: The queues of each member; None for one that did not answer.
+_Held: TypeAlias = dict[str, frozenset[MessageQueue] | None]
 
 _GROUP_HELP: Final = """\
 Look at consumer groups: members, queues, owners, lag; and move them.
@@ -144,21 +146,19 @@ def show_command(
     with Admin(nameserver, **access_options()) as admin:
         view = admin.group(name)
         members = view.members
-        if not members and name not in admin.groups(internal=True):
-            raise unknown_group(name)
+        if not members and name not in (known := admin.groups(internal=True)):
+            raise unknown_group(name, known)
         if live:
             watch(name, lambda: _look(admin, name), interval_s=interval_s, duration_s=duration_s)
             return
-        rows = _rows(admin, view)
+        held = _held(admin, view)
+        rows = _rows(admin, view, held)
     if as_json:
         print_json({"group": name, "members": [_shown(one) for one in members], "queues": rows})
         return
     print_table(
         ("client id", "language", "version", "strategy", "queues"),
-        [
-            (*_shown(one).values(), sum(row.owner == one.client_id for row in rows))
-            for one in members
-        ],
+        [(*_shown(one).values(), _count(one.client_id, held, rows)) for one in members],
         title=f"Group {name}: {len(members)} members",
     )
     print_table(
@@ -168,9 +168,18 @@ def show_command(
     )
 
 
-def _look(admin: Admin, name: str) -> tuple[tuple[Member, ...], list[QueueRow]]:
+def _look(admin: Admin, name: str) -> Look:
     view = admin.group(name)
-    return view.members, _rows(admin, view)
+    held = _held(admin, view)
+    silent = frozenset(one for one, queues in held.items() if queues is None)
+    return Look(view.members, _rows(admin, view, held), silent)
+
+
+def _count(client_id: str, held: _Held, rows: list[QueueRow]) -> int | None:
+    """How many queues a member has; None when it does not say."""
+    if held.get(client_id, ()) is None:
+        return None
+    return sum(row.owner == client_id for row in rows)
 
 
 def _shown(member: Member) -> dict[str, str | None]:
@@ -182,8 +191,8 @@ def _shown(member: Member) -> dict[str, str | None]:
     }
 
 
-def _rows(admin: Admin, view: GroupView) -> list[QueueRow]:
-    owners = _owners(admin, view)
+def _rows(admin: Admin, view: GroupView, held: _Held) -> list[QueueRow]:
+    owners = _owners(held)
     read = {queue.topic for queue in admin.consume_stats(view.group).queues}
     rows = []
     for topic in sorted(view.topics | read):
@@ -205,18 +214,30 @@ def _rows(admin: Admin, view: GroupView) -> list[QueueRow]:
     return rows
 
 
-def _owners(admin: Admin, view: GroupView) -> dict[MessageQueue, str]:
+def _held(admin: Admin, view: GroupView) -> _Held:
+    """What each member says that it holds; those that do not answer are told of."""
     if view.broadcasting:
         notice("this group broadcasts: every member reads every queue, so queues have no owner")
         return {}
-    try:
-        held = admin.assignments(view.group)
-    except (BrokerError, TransportError) as error:
-        notice(f"owners are unknown, because a member does not answer: {error}")
-        return {}
+    on_wire = msgspec.structs.replace(view, group=admin.namespace.wire(view.group))
+    told = admin.run(lambda _servers, timeout_s: ask_members(on_wire, timeout_s))
+    silent = [one.client_id for one in told if one.held is None]
+    if silent:
+        notice(f"{quoted(silent)} did not answer: which queues are held there is not known")
+    return {one.client_id: _queues_of(one, admin) for one in told}
+
+
+def _queues_of(member: MemberFacts, admin: Admin) -> frozenset[MessageQueue] | None:
+    if member.held is None:
+        return None
+    held = (queue for queue, hold in member.held.items() if not hold.releasing)
+    return frozenset(admin.namespace.user_queues(held))
+
+
+def _owners(held: _Held) -> dict[MessageQueue, str]:
     owners: dict[MessageQueue, str] = {}
     for client_id in sorted(held):
-        for queue in held[client_id]:
+        for queue in held[client_id] or ():
             if queue in owners:
                 notice(f"{queue.path} is held by '{owners[queue]}' and by '{client_id}'")
             owners.setdefault(queue, client_id)

@@ -59,14 +59,14 @@ def dead_letters_command(
 ) -> None:
     """List the dead letters of a group, or give them to the group again."""
     with Admin(nameserver, **access_options()) as admin:
-        if name not in admin.groups(internal=True):
-            raise unknown_group(name)
+        if name not in (known := admin.groups(internal=True)):
+            raise unknown_group(name, known)
         letters = DeadLetters(admin, name)
         found = [one for one in letters.waiting(again=again) if not ids or _wanted(one, ids)]
-        if len(found) < len(ids):
-            raise OffsetError(
-                f"only {len(found)} of the {len(ids)} ids are dead letters of '{name}'"
-            )
+        known_ids = {one for it in found for one in (it.message_id, it.offset_message_id)}
+        if absent := [one for one in ids if one not in known_ids]:
+            hint = "" if again else "; --all also looks among those that were re-driven before"
+            raise OffsetError(f"{', '.join(absent)}: no dead letter of '{name}' has this id{hint}")
         if redrive and found:
             confirm(f"Give {len(found)} dead letters to group '{name}' again?", yes=yes)
             with click.progressbar(found, label="re-driving", file=sys.stderr) as listed:

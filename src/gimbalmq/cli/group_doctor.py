@@ -5,7 +5,9 @@ Decides the form of the answers; they come from `Admin.diagnose` and `GroupGuard
 
 from __future__ import annotations
 
+import difflib
 import signal
+from collections.abc import Iterable
 from types import FrameType
 from typing import Final
 
@@ -13,7 +15,7 @@ import click
 
 from gimbalmq.cli.access import access_option, access_options
 from gimbalmq.cli.main import EXIT_FINDING
-from gimbalmq.cli.output import json_option, nameserver_option, print_json
+from gimbalmq.cli.output import json_option, nameserver_option, notice, print_json
 from gimbalmq.client.admin import Admin, Finding
 from gimbalmq.client.guard import Deed, GroupGuard, GuardSettings
 from gimbalmq.errors import ConfigurationError
@@ -68,10 +70,12 @@ released came back: the grace time was too short).
 """
 
 
-def unknown_group(name: str) -> ConfigurationError:
-    """The error for a group that no broker has heard of."""
+def unknown_group(name: str, known: Iterable[str]) -> ConfigurationError:
+    """The error for a group that is none of those that brokers have heard of."""
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f"did you mean '{close[0]}'? " if close else ""
     return ConfigurationError(
-        f"no broker knows group '{name}': check the name with `gimbalmq group list`"
+        f"no broker knows group '{name}': {meant}check the name with `gimbalmq group list`"
     )
 
 
@@ -94,8 +98,8 @@ def doctor_command(
 ) -> int:
     """Look for faults of a group."""
     with Admin(nameserver, **access_options()) as admin:
-        if not admin.members(name) and name not in admin.groups(internal=True):
-            raise unknown_group(name)
+        if not admin.members(name) and name not in (known := admin.groups(internal=True)):
+            raise unknown_group(name, known)
         diagnosis = admin.diagnose(name, interval_s=interval_s, probe_locks=probe)
     if as_json:
         print_json(diagnosis)
@@ -167,6 +171,9 @@ def guard_command(
 
     with Admin(nameserver, **access_options()) as admin:
         guard = GroupGuard(admin, name, act=act, settings=settings)
+        if not admin.members(name) and name not in (known := admin.groups(internal=True)):
+            # It may be there before the group is.
+            notice(f"{unknown_group(name, known)}; waiting for its first member")
 
         def end(_number: int, _frame: FrameType | None) -> None:
             guard.stop()

@@ -69,8 +69,8 @@ def explain_command(
     """Say which member a queue belongs to, and why."""
     queue = parse_queue(path)
     with Admin(nameserver, **access_options()) as admin:
-        if not admin.members(name) and name not in admin.groups(internal=True):
-            raise unknown_group(name)
+        if not admin.members(name) and name not in (known := admin.groups(internal=True)):
+            raise unknown_group(name, known)
         found = admin.explain(name, queue, without=without, strategy=strategy)
     if as_json:
         print_json(found)

@@ -13,7 +13,8 @@ from gimbalmq.cli.arguments import moment
 from gimbalmq.cli.output import json_option, nameserver_option, notice, print_json, print_table
 from gimbalmq.client.admin import Admin
 from gimbalmq.client.events import EVENTS_TOPIC, read_log, read_topic
-from gimbalmq.core.history import Move, moves_of
+from gimbalmq.core.history import Move, RebalanceEvent, moves_of
+from gimbalmq.errors import ConfigurationError, TopicNotFoundError
 
 __all__ = ["history_command"]
 
@@ -64,7 +65,7 @@ def history_command(
     events = [event for path in logs for event in read_log(path, name, start)]
     if topic is not None or not logs:
         with Admin(nameserver, **access_options()) as admin:
-            events += read_topic(admin, name, topic or EVENTS_TOPIC, start)
+            events += _told_in(admin, name, topic or EVENTS_TOPIC, start)
     moves = list(moves_of(events))
     if as_json:
         for move in moves:
@@ -78,6 +79,16 @@ def history_command(
         [tuple(_document(move).values()) for move in moves],
         title=f"Group {name}: {len(moves)} moves in {len(events)} rebalances",
     )
+
+
+def _told_in(admin: Admin, name: str, topic: str, start: datetime | None) -> list[RebalanceEvent]:
+    try:
+        return read_topic(admin, name, topic, start)
+    except TopicNotFoundError:
+        raise ConfigurationError(
+            f"topic '{topic}' does not exist, so nobody has told of rebalances there: give members "
+            f'the option events="{topic}", or name the files that they write with --log'
+        ) from None
 
 
 def _document(move: Move) -> dict[str, object]:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from gimbalmq.client.admin import Member
 
-__all__ = ["LivePicture", "QueueRow", "watch"]
+__all__ = ["LivePicture", "Look", "QueueRow", "watch"]
 
 _MOVES_SHOWN: Final = 8
 
@@ -42,6 +42,14 @@ class QueueRow(msgspec.Struct, frozen=True):
         return f"{self.topic}/{self.broker}/{self.queue_id}"
 
 
+class Look(msgspec.Struct, frozen=True):
+    """What is known of a group at one time; `silent` members do not say what they hold."""
+
+    members: Sequence[Member]
+    rows: Sequence[QueueRow]
+    silent: frozenset[str] = frozenset()
+
+
 class LivePicture:
     """What is drawn: it compares each look with the one before."""
 
@@ -50,8 +58,9 @@ class LivePicture:
         self._owners: dict[str, str | None] | None = None
         self.moves: deque[tuple[str, str, str | None, str | None]] = deque(maxlen=_MOVES_SHOWN)
 
-    def see(self, members: Sequence[Member], rows: Sequence[QueueRow], at: str) -> Group:
+    def see(self, look: Look, at: str) -> Group:
         """Note what moved since the last look, and draw."""
+        rows = look.rows
         owners = {row.path: row.owner for row in rows}
         if self._owners is not None:
             for path, owner in owners.items():
@@ -59,12 +68,16 @@ class LivePicture:
                 if before != owner:
                     self.moves.appendleft((at, path, before, owner))
         self._owners = owners
-        return Group(self._member_table(members, rows), _queue_table(rows), self._move_table())
+        return Group(self._member_table(look), _queue_table(rows), self._move_table())
 
-    def _member_table(self, members: Sequence[Member], rows: Sequence[QueueRow]) -> Table:
-        table = _table(f"Group {self._group}: {len(members)} members", "client id", "queues", "lag")
-        for member in members:
-            own = [row for row in rows if row.owner == member.client_id]
+    def _member_table(self, look: Look) -> Table:
+        title = f"Group {self._group}: {len(look.members)} members"
+        table = _table(title, "client id", "queues", "lag")
+        for member in look.members:
+            if member.client_id in look.silent:
+                _add(table, member.client_id, None, None)
+                continue
+            own = [row for row in look.rows if row.owner == member.client_id]
             _add(table, member.client_id, len(own), sum(row.lag or 0 for row in own))
         return table
 
@@ -96,7 +109,7 @@ def _add(table: Table, *cells: object) -> None:
 
 def watch(
     group: str,
-    look: Callable[[], tuple[Sequence[Member], Sequence[QueueRow]]],
+    look: Callable[[], Look],
     *,
     interval_s: float,
     duration_s: float | None,
@@ -106,9 +119,9 @@ def watch(
     end = float("inf") if duration_s is None else time.monotonic() + duration_s
     with Live(console=Console(), auto_refresh=False) as live:
         while True:
-            members, rows = look()
+            seen = look()
             at = datetime.now().astimezone().strftime("%H:%M:%S")
-            live.update(picture.see(members, rows, at), refresh=True)
+            live.update(picture.see(seen, at), refresh=True)
             if time.monotonic() + interval_s > end:
                 return
             time.sleep(interval_s)

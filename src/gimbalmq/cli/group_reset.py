@@ -12,6 +12,7 @@ from gimbalmq.cli.arguments import confirm, moment, yes_option
 from gimbalmq.cli.group_doctor import unknown_group
 from gimbalmq.cli.output import json_option, nameserver_option, print_json, print_table
 from gimbalmq.client.admin import Admin
+from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.queue import MessageQueue, parse_queue, sorted_queues
 
 __all__ = ["reset_command"]
@@ -69,13 +70,14 @@ def reset_command(
         raise click.UsageError("say where to: either --to or --offset")
     to = _to(where) if where is not None else dict(_offset(topic, text) for text in offsets)
     with Admin(nameserver, **access_options()) as admin:
-        if name not in admin.groups(internal=True):
-            raise unknown_group(name)
+        if name not in (known := admin.groups(internal=True)):
+            raise unknown_group(name, known)
         before = admin.offsets(name, topic)
         if dry_run:
             after = admin.reset(name, topic, to, dry_run=True)
         else:
-            target = where if where is not None else ", ".join(offsets)
+            # As it was understood: a time may have been given without a zone.
+            target = to.isoformat() if isinstance(to, datetime) else where or ", ".join(offsets)
             confirm(f"Move group '{name}' in topic '{topic}' to {target}?", yes=yes)
             after = admin.reset(name, topic, to)
     queues = [
@@ -103,14 +105,18 @@ def _to(text: str) -> datetime | Literal["earliest", "latest"]:
         return "earliest"
     if text == "latest":
         return "latest"
-    return moment(text, "--to")
+    return moment(text, "--to", words="earliest, latest")
 
 
 def _offset(topic: str, text: str) -> tuple[MessageQueue, int]:
     place, separator, number = text.rpartition("=")
+    try:
+        queue = parse_queue(f"{topic}/{place}")
+    except ConfigurationError:
+        separator = ""
     if not (separator and number.isascii() and number.isdigit()):
         raise click.BadParameter(
             f"'{text}': write BROKER/QUEUE=OFFSET, for example broker-a/0=120",
             param_hint="--offset",
         )
-    return parse_queue(f"{topic}/{place}"), int(number)
+    return queue, int(number)

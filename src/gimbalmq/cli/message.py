@@ -18,8 +18,9 @@ from gimbalmq.cli.output import json_option, nameserver_option, print_json, prin
 from gimbalmq.client.admin import Admin
 from gimbalmq.client.options import Start
 from gimbalmq.client.producer import Producer
-from gimbalmq.errors import OffsetError
+from gimbalmq.errors import ConfigurationError, OffsetError
 from gimbalmq.model.message import Message
+from gimbalmq.wire.ids import parse_offset_id
 from gimbalmq.wire.record import ReceivedMessage
 
 __all__ = ["message", "message_document", "message_line"]
@@ -206,7 +207,7 @@ def _start(text: str) -> Start:
         return "last"
     if text == "earliest":
         return "first"
-    return moment(text, "--from")
+    return moment(text, "--from", words="latest, earliest")
 
 
 # ---- show ------------------------------------------------------------------------------------
@@ -225,6 +226,13 @@ def show_command(
     """Look up stored messages."""
     if by_key and topic is None:
         raise click.UsageError("--key needs --topic: brokers find keys within a topic only")
+    if not by_key:
+        try:
+            parse_offset_id(which)
+        except ConfigurationError as error:
+            raise click.UsageError(
+                f"{error}; to look for a key, add --topic TOPIC --key"
+            ) from error
     with Admin(nameserver, **access_options()) as admin:
         if by_key:
             assert topic is not None
@@ -285,7 +293,9 @@ def _text(body: bytes) -> tuple[str, str]:
 
 def message_line(received: ReceivedMessage) -> str:
     """A message on one line, for people."""
-    body, _ = _text(received.body)
+    body, encoding = _text(received.body)
+    if encoding == "base64":
+        body = f"base64 {body}"  # or it would be taken for the text
     # A body must not be able to move the cursor or to look like the next message.
     shown = "".join(one if one.isprintable() else repr(one)[1:-1] for one in body)
     at = received.stored_at.astimezone().isoformat(sep=" ", timespec="milliseconds")

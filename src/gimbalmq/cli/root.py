@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from importlib import import_module
 from typing import NamedTuple
 
@@ -57,6 +58,17 @@ class _LazyGroup(click.Group):
             return None
         command: click.Command = getattr(import_module(branch.module), branch.attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _BRANCHES and not name.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(name, _BRANCHES, n=1)
+            ctx.fail(
+                f"No such command '{name}'." + "".join(f" Did you mean '{one}'?" for one in close)
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

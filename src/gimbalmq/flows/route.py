@@ -87,7 +87,16 @@ def fetch_route(nameservers: NameServers, topic: str, timeout_s: float = 3.0) ->
     Raises:
         TopicNotFoundError: the name server knows no such topic.
     """
-    answer = yield from ask_nameservers(nameservers, lambda: route_request(topic), timeout_s)
+    try:
+        answer = yield from ask_nameservers(nameservers, lambda: route_request(topic), timeout_s)
+    except TopicNotFoundError as error:
+        raise TopicNotFoundError(
+            f"topic '{topic}' does not exist, says name server {error.address}: check its name "
+            f"(gimbalmq topic list), or create it (gimbalmq topic create {topic} --queues 8)",
+            code=error.code or 0,
+            address=error.address,
+            remark=error.remark,
+        ) from None
     return decode_route(topic, answer.body)
 
 

@@ -40,6 +40,8 @@ def split_address(address: str) -> tuple[str, int]:
 def parse_address(address: str) -> str:
     """The address in the form that everything uses as a key; checks it."""
     host, port = split_address(address.strip().removeprefix("http://"))
+    if "," in host:
+        raise ConfigurationError(f"'{address}' is not an address: several are separated by ';'")
     return f"{host}:{port}"
 
 
