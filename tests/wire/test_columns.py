@@ -14,7 +14,7 @@ from gimbalmq.wire.compression import compress
 from gimbalmq.wire.record import decode_records, encode_record
 
 pa = pytest.importorskip("pyarrow")
-columnar = pytest.importorskip("gimbalmq.wire.columnar")
+record_places = pytest.importorskip("gimbalmq.wire.record_places")
 
 hosts = st.tuples(st.ip_addresses().map(str), st.integers(0, 65535))
 property_bytes = st.text(st.sampled_from("abTAGSKEY\x01\x02é"), max_size=30).map(str.encode)
@@ -160,7 +160,7 @@ def test_hopping_in_many_answers_at_once_finds_what_a_walk_through_each_finds(bu
         buffers[number] = bytes(damaged)
     together = bodies_or_error(buffers)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(columnar, "_TOGETHER_MIN", 1 << 31)
+        patched.setattr(record_places, "_TOGETHER_MIN", 1 << 31)
         assert bodies_or_error(buffers) == together
 
 
@@ -259,7 +259,8 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
 def test_bodies_that_exceed_one_arrow_column_are_refused(monkeypatch):
     from gimbalmq.wire import columnar
 
-    monkeypatch.setattr(columnar, "ARROW_BYTES_MAX", 200)
+    for module in (columnar, record_places):
+        monkeypatch.setattr(module, "ARROW_BYTES_MAX", 200)
     data = encode_record(topic="t", body=b"hello")
     assert decode_columns([(data, "b")], ["body"]).num_rows == 1
     with pytest.raises(ConfigurationError, match="2 GiB"):

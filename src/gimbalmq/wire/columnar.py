@@ -1,16 +1,12 @@
 """The whole-column steps behind `columns`; imports numpy and pyarrow, so import it late.
 
-All pull answers are joined into one buffer. Hops from record to record note where each starts, in
-all answers at once: from the first records to the second ones, and so on. Everything else is one
-step per column. Numbers are read through overlapping views of the buffer (a record's head at every
-byte), indexed by the records' starts. Texts and bodies are cut out by Arrow itself: the buffer is
-declared to be an array of alternating gaps and wanted parts, of which the parts are taken.
+`record_places` finds the records; everything else is one step per column. Texts and bodies are cut
+out by Arrow itself: the buffer is declared to be an array of alternating gaps and wanted parts, of
+which the parts are taken.
 """
 
 from __future__ import annotations
 
-import functools
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -30,40 +26,14 @@ from gimbalmq.wire.arrow_parts import (
 from gimbalmq.wire.codes import SysFlag
 from gimbalmq.wire.compression import compression_of, decompress
 from gimbalmq.wire.ids import host_text
-from gimbalmq.wire.property_columns import PropertyTable
-from gimbalmq.wire.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    RECORD_BYTES_MIN,
-    ReceivedMessage,
-    decode_records,
-    encode_record,
-)
+from gimbalmq.wire.record import ReceivedMessage, decode_records, encode_record
+from gimbalmq.wire.record_places import V6_EXTRA_BYTES, Buffers, RecordPlaces
 
 __all__ = ["decode", "schema_of"]
 
-Buffers = Sequence[tuple[bytes | bytearray | memoryview, str]]
-
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
-_BORN_HOST_V6_BIT: Final = 4
-_STORE_HOST_V6_BIT: Final = 5
-_V6_EXTRA_BYTES: Final = 12
-_TOPIC_BYTES_MAX_V1: Final = 127
 
-#: What stands at the same place in every record; after the born time only with IPv4 hosts.
-_HEAD: Final = np.dtype(
-    {
-        "names": ["size", "magic", "queue_id", "queue_offset", "flags", "born_at", "body_bytes"],
-        "formats": [">i4", ">i4", ">i4", ">i8", ">i4", ">i8", ">i4"],
-        "offsets": [0, 4, 12, 20, 36, 40, 84],
-        "itemsize": 88,
-    }
-)
-#: From so many answers on, a hop in all of them at once costs less than hops one by one.
-_TOGETHER_MIN: Final = 12
-
-_size_at: Final = struct.Struct(">i").unpack_from
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _US_PER_MS: Final = 1000
 _MS_MAX: Final = ((1 << 63) - 1) // _US_PER_MS
@@ -95,9 +65,9 @@ def decode(
     buffers: Buffers, columns: Sequence[str], ranges: Sequence[tuple[int, int]] | None
 ) -> pa.RecordBatch:
     """See `columns.decode_columns`."""
-    records = _Records(buffers)
+    records = RecordPlaces(buffers)
     if records.any_flag(_INNER_BATCH):
-        records = _Records([(_with_inner_as_records(data), broker) for data, broker in buffers])
+        records = RecordPlaces([(_with_inner_as_records(data), broker) for data, broker in buffers])
     if ranges is not None:
         records.keep_ranges(ranges)
     arrays = [_READERS[name](records) for name in columns]
@@ -130,199 +100,7 @@ def _as_record(message: ReceivedMessage) -> bytes:
     )
 
 
-class _Records:
-    """The joined buffers, and where the parts of each record are."""
-
-    def __init__(self, buffers: Buffers) -> None:
-        self.brokers = [broker for _, broker in buffers]
-        sizes = [len(data) for data, _ in buffers]
-        if sum(sizes) > ARROW_BYTES_MAX:
-            raise ConfigurationError(
-                f"{sum(sizes)} bytes are more than one Arrow column can hold (2 GiB): "
-                "decode fewer pull answers at once"
-            )
-        self.data = (
-            bytes(buffers[0][0]) if len(buffers) == 1 else b"".join([data for data, _ in buffers])
-        )
-        self.arrow = pa.py_buffer(self.data)
-        #: Where each record starts, and the index of the buffer that it came in.
-        self.starts, self.sources = _hop(self.data, sizes)
-        # As plain bytes: numpy copies the fields of records one by one.
-        self._heads = view_of(self.data, f"V{_HEAD.itemsize}")[self.starts].view(_HEAD)
-        self._check_magic()
-
-    def head(self, field: str) -> Places:
-        """A number of each record that stands at the same place in all of them."""
-        numbers: Places = self._heads[field].astype(np.int64)
-        return numbers
-
-    def _check_magic(self) -> None:
-        magics = self.head("magic")
-        wrong = np.flatnonzero((magics != MAGIC_V1) & (magics != MAGIC_V2))
-        if len(wrong):
-            raise self._corrupt(wrong, "it has no magic number")
-
-    def _corrupt(self, wrong: Places, what: str) -> ProtocolError:
-        first = int(wrong[0])
-        source = int(self.sources[first])
-        before = int(self.starts[int(np.argmax(self.sources == source))])
-        return ProtocolError(
-            f"record at byte {int(self.starts[first]) - before} of pull answer {source} from "
-            f"broker '{self.brokers[source]}' is corrupt: {what}"
-        )
-
-    def any_flag(self, bits: int) -> bool:
-        """Whether some record has all of these sysFlag bits."""
-        return bool(np.any(self.flags & bits == bits))
-
-    def keep_ranges(self, ranges: Sequence[tuple[int, int]]) -> None:
-        """Drop the records whose queue offset is outside the range of their buffer."""
-        bounds = np.array(ranges, np.int64).reshape(-1, 2)[self.sources]
-        offsets = self.head("queue_offset")
-        kept = (offsets >= bounds[:, 0]) & (offsets < bounds[:, 1])
-        if kept.all():
-            return
-        self.starts, self.sources = self.starts[kept], self.sources[kept]
-        self._heads = self._heads[kept]
-        for name in ("flags", "born_extra", "store_extra"):
-            self.__dict__.pop(name, None)
-
-    def ints(self, offset: int | Places) -> Places:
-        """The 32-bit number at an offset of each record."""
-        numbers: Places = view_of(self.data, ">i4")[self.starts + offset].astype(np.int64)
-        return numbers
-
-    def longs(self, offset: int | Places) -> Places:
-        """The 64-bit number at an offset of each record."""
-        numbers: Places = view_of(self.data, ">i8")[self.starts + offset].astype(np.int64)
-        return numbers
-
-    @functools.cached_property
-    def flags(self) -> Places:
-        """The sysFlag of each record."""
-        return self.head("flags")
-
-    @functools.cached_property
-    def born_extra(self) -> Places:
-        """How much longer than IPv4 the born host of each record is."""
-        return (self.flags >> _BORN_HOST_V6_BIT & 1) * _V6_EXTRA_BYTES
-
-    @functools.cached_property
-    def store_extra(self) -> Places:
-        """How much longer than IPv4 the store host of each record is."""
-        return (self.flags >> _STORE_HOST_V6_BIT & 1) * _V6_EXTRA_BYTES
-
-    @functools.cached_property
-    def body_place(self) -> tuple[Places, Places]:
-        """Where each body starts and ends."""
-        extra = self.born_extra + self.store_extra
-        body_from = self.starts + 88 + extra
-        self._check_fits(body_from)
-        lengths = self.ints(84 + extra) if extra.any() else self.head("body_bytes")
-        body_until = body_from + lengths
-        wrong = np.flatnonzero((lengths < 0) | (body_until + 3 > self.ends))
-        if len(wrong):
-            raise self._corrupt(wrong, f"its body has {int(lengths[wrong[0]])} bytes")
-        return body_from, body_until
-
-    @functools.cached_property
-    def ends(self) -> Places:
-        """Where each record ends."""
-        return self.starts + self.head("size")
-
-    def _check_fits(self, until: Places) -> None:
-        wrong = np.flatnonzero(until + 3 > self.ends)
-        if len(wrong):
-            raise self._corrupt(wrong, "it is too short for its IPv6 hosts")
-
-    @functools.cached_property
-    def topic_place(self) -> tuple[Places, Places]:
-        """Where each topic starts and ends."""
-        at = self.body_place[1]
-        lengths = view_of(self.data, "u1")[at].astype(np.int64)
-        widths = np.where(self.head("magic") == MAGIC_V1, 1, 2)
-        long = widths == 2
-        plausible = lengths <= _TOPIC_BYTES_MAX_V1
-        if long.any():
-            lengths = np.where(long, view_of(self.data, ">i2")[at].astype(np.int64), lengths)
-            plausible = np.where(long, lengths >= 0, plausible)
-        topic_from = at + widths
-        topic_until = topic_from + lengths
-        wrong = np.flatnonzero(~plausible | (topic_until + 2 > self.ends))
-        if len(wrong):
-            raise self._corrupt(wrong, f"its topic has {int(lengths[wrong[0]])} bytes")
-        return topic_from, topic_until
-
-    @functools.cached_property
-    def properties(self) -> PropertyTable:
-        """The properties of each record."""
-        at = self.topic_place[1]
-        lengths = view_of(self.data, ">i2")[at].astype(np.int64)
-        properties_until = at + 2 + lengths
-        wrong = np.flatnonzero((lengths < 0) | (properties_until > self.ends))
-        if len(wrong):
-            raise self._corrupt(wrong, "its properties do not fit")
-        return PropertyTable(cut(self.arrow, at + 2, properties_until, pa.binary()))
-
-
-def _hop(data: bytes, sizes: Sequence[int]) -> tuple[Places, Places]:
-    """Where each record starts, and the index of the buffer that has it."""
-    ends = np.cumsum(np.array(sizes, np.int64))
-    begins = ends - np.array(sizes, np.int64)
-    found, numbers, places = _hop_together(data, begins, ends)
-    for number, place in zip(numbers.tolist(), places.tolist(), strict=True):
-        found.append(_walk(data, number, place, int(begins[number]), int(ends[number])))
-    starts = np.sort(np.concatenate(found)) if found else places
-    counts = np.diff(np.searchsorted(starts, ends), prepend=0)
-    return starts, np.repeat(np.arange(len(sizes)), counts)
-
-
-def _hop_together(data: bytes, begins: Places, ends: Places) -> tuple[list[Places], Places, Places]:
-    """Starts of records in all buffers, while those with more are many; then which, and where.
-
-    When a buffer is damaged, everything is left to be walked through, which tells the place.
-    """
-    numbers, places = np.arange(len(begins)), begins
-    found: list[Places] = []
-    words = view_of(data, ">i4")
-    while len(numbers) >= _TOGETHER_MIN:
-        left = ends[numbers] - places
-        if left.min() < RECORD_BYTES_MIN:
-            unfinished = left != 0
-            if left[unfinished].min(initial=RECORD_BYTES_MIN) < RECORD_BYTES_MIN:
-                return [], np.arange(len(begins)), begins
-            numbers, places = numbers[unfinished], places[unfinished]
-            continue
-        found.append(places)
-        steps = words[places]
-        if steps.min() < RECORD_BYTES_MIN:
-            return [], np.arange(len(begins)), begins
-        places = places + steps
-    return found, numbers, places
-
-
-def _walk(data: bytes, number: int, place: int, begin: int, end: int) -> Places:
-    """Where the records of one buffer start, from a place on."""
-    starts: list[int] = []
-    note = starts.append
-    while place < end:
-        if end - place < RECORD_BYTES_MIN:
-            raise _cut_off(number, place - begin)
-        note(place)
-        record_bytes = _size_at(data, place)[0]
-        if record_bytes < RECORD_BYTES_MIN:
-            raise _cut_off(number, place - begin)
-        place += record_bytes
-    if place != end:
-        raise _cut_off(number, starts[-1] - begin)
-    return np.array(starts, np.int64)
-
-
-def _cut_off(number: int, position: int) -> ProtocolError:
-    return ProtocolError(f"record at byte {position} of pull answer {number} is cut off or corrupt")
-
-
-def _body(records: _Records) -> Any:
+def _body(records: RecordPlaces) -> Any:
     stored = cut(records.arrow, *records.body_place, pa.binary())
     packed = np.flatnonzero(records.flags & _COMPRESSED)
     if not len(packed):
@@ -346,7 +124,7 @@ def _body(records: _Records) -> Any:
     return pa.concat_arrays([stored, pa.array(expanded, pa.binary())]).take(array_of(index))
 
 
-def _message_id(records: _Records) -> Any:
+def _message_id(records: RecordPlaces) -> Any:
     unique = records.properties.column(b"UNIQ_KEY")
     absent = np.flatnonzero(unique.is_null().to_numpy(zero_copy_only=False))
     if not len(absent):
@@ -356,7 +134,7 @@ def _message_id(records: _Records) -> Any:
     return pa.concat_arrays([unique, _offset_ids(records, absent)]).take(array_of(index))
 
 
-def _offset_ids(records: _Records, rows: Places) -> Any:
+def _offset_ids(records: RecordPlaces, rows: Places) -> Any:
     """Offset message ids of some rows."""
     host_from = (records.starts + 64 + records.born_extra)[rows]
     host_bytes = (8 + records.store_extra)[rows]
@@ -377,11 +155,11 @@ def _offset_ids(records: _Records, rows: Places) -> Any:
     return pa.concat_arrays(ids).take(array_of(np.argsort(np.concatenate(order))))
 
 
-def _born_host(records: _Records) -> Any:
+def _born_host(records: RecordPlaces) -> Any:
     # Senders are few: the text is made once for each address.
     texts: list[str] = []
     codes = np.zeros(len(records.starts), np.int32)
-    for extra in (0, _V6_EXTRA_BYTES):
+    for extra in (0, V6_EXTRA_BYTES):
         rows = np.flatnonzero(records.born_extra == extra)
         hosts = view_of(records.data, f"V{8 + extra}")[records.starts[rows] + 48]
         # Numbers are sorted many times faster than bytes.
@@ -400,7 +178,7 @@ def _int32(numbers: Places) -> Any:
     return array_of(numbers.astype(np.int32))
 
 
-_READERS: Final[dict[str, Callable[[_Records], Any]]] = {
+_READERS: Final[dict[str, Callable[[RecordPlaces], Any]]] = {
     "topic": lambda records: cut_text(records.arrow, *records.topic_place),
     "broker": lambda records: pa.array(records.brokers, pa.string()).take(
         array_of(records.sources)
