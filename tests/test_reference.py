@@ -194,7 +194,7 @@ def spark_table(title):
 
 
 def test_the_options_of_spark_are_listed():
-    options = pytest.importorskip("gimbalmq.spark.options", exc_type=ImportError)
+    options = pytest.importorskip("gimbalmq.spark.option_names", exc_type=ImportError)
     batch, stream = set(options._BATCH_ONLY), set(options._STREAM_ONLY)
     assert spark_table("Batch reads and streams") == set(options._READ) - batch
     assert spark_table("Batch reads only") == batch
@@ -244,7 +244,7 @@ def test_the_options_of_pipelines_are_listed():
     listed = {name.strip("`"): re.findall(r"`([^`]+)`", names) for name, names in rows(text)}
     assert listed.keys() == pipelines.PIPELINES.keys()
     shared = settings.option_names(settings.PipelineOptions)
-    options = pytest.importorskip("gimbalmq.spark.options", exc_type=ImportError)
+    options = pytest.importorskip("gimbalmq.spark.option_names", exc_type=ImportError)
     assert set(shared) == {"nameserver", *options._ACCESS}
     for name, info in pipelines.PIPELINES.items():
         known = settings.option_names(info.load().Options)

@@ -41,3 +41,14 @@ def scripted():
 
     with ScriptedBroker() as broker:
         yield broker
+
+
+@pytest.fixture
+def read_options(scripted):
+    """Makes the options of a read from the scripted broker."""
+    from gimbalmq.spark.options import parse_read_options
+
+    def make(**given):
+        return parse_read_options({"nameserver": scripted.address, "topic": "orders"} | given)
+
+    return make

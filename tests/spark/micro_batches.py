@@ -118,3 +118,9 @@ class Query:
 
 def _through_json(document):
     return json.loads(json.dumps(document))
+
+
+def exactly(query, sent):
+    """The query has read these places, each once."""
+    assert len(query.places) == len(set(query.places))
+    assert set(query.places) == sent

@@ -11,14 +11,14 @@ from gimbalmq.errors import (
 )
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
-from gimbalmq.spark import lookup
+from gimbalmq.spark import topic_lookup
 from gimbalmq.spark.lookup import broker_address, find_coverage
 from gimbalmq.spark.options import parse_read_options
 
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(lookup, "_RETRY_WAITS_S", (0.001, 0.001))
+    monkeypatch.setattr(topic_lookup, "_RETRY_WAITS_S", (0.001, 0.001))
 
 
 @pytest.fixture
@@ -171,6 +171,16 @@ def test_a_failure_while_planning_that_passes_is_not_seen(scripted, cover):
     scripted.store(queue, 10)
     scripted.faults.extend(["close", 2])
     assert spans(cover(startingTimestamp="5")) == {queue.path: (0, 10)}
+
+
+def test_a_broker_that_does_not_answer_while_planning_is_named(scripted, cover):
+    scripted.store(scripted.queue(0), 10)
+    scripted.faults.extend(["close"] * 10)
+    words = (
+        "cannot plan the read of orders/broker-a/0: broker 'broker-a' is registered and does not"
+    )
+    with pytest.raises(TransportError, match=words):
+        cover(startingTimestamp="5")
 
 
 def test_a_refusal_while_planning_is_passed_on(scripted, cover):

@@ -10,7 +10,7 @@ import pytest
 from gimbalmq import Admin, Message, MessageQueue, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import GimbalError
-from gimbalmq.spark import stream, stream_planner
+from gimbalmq.spark import stream, stream_cluster
 from gimbalmq.wire.names import RETRY_PREFIX
 from spark.micro_batches import Query
 
@@ -18,8 +18,8 @@ from spark.micro_batches import Query
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(stream, "_IDLE_WAITS_S", (0.01,))
-    monkeypatch.setattr(stream_planner, "_ROUTES_AGE_S", 0.2)
-    monkeypatch.setattr(stream_planner, "_START_PATIENCE_S", 0.5)
+    monkeypatch.setattr(stream_cluster, "_ROUTES_AGE_S", 0.2)
+    monkeypatch.setattr(stream_cluster, "_START_PATIENCE_S", 0.5)
 
 
 @pytest.fixture(scope="module")

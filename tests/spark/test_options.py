@@ -5,9 +5,8 @@ import pickle
 import pytest
 
 from gimbalmq.errors import ConfigurationError
-from gimbalmq.model.queue import MessageQueue
-from gimbalmq.spark.options import DEFAULT_GROUP, check_names, parse_read_options
-from gimbalmq.spark.positions import COMMITTED, EARLIEST, LATEST, AtOffsets, AtTime
+from gimbalmq.spark.options import DEFAULT_GROUP, parse_read_options
+from gimbalmq.spark.positions import EARLIEST, LATEST
 from gimbalmq.spark.schema import COLUMNS
 from gimbalmq.wire.names import is_group
 
@@ -50,41 +49,6 @@ def test_the_name_server_may_come_from_the_environment():
 
 def test_a_topic_named_twice_is_read_once():
     assert parse(topic="orders,refunds,orders").topics == ("orders", "refunds")
-
-
-@pytest.mark.parametrize(
-    ("text", "position"),
-    [
-        ("earliest", EARLIEST),
-        ("latest", LATEST),
-        ("committed", COMMITTED),
-        (
-            '{"orders/broker-a/0": 17, "orders/broker-a/1": -2}',
-            AtOffsets(
-                {
-                    MessageQueue("orders", "broker-a", 0): 17,
-                    MessageQueue("orders", "broker-a", 1): -2,
-                }
-            ),
-        ),
-    ],
-)
-def test_offsets_are_a_word_or_json(text, position):
-    assert parse(startingOffsets=text, group="billing").start == position
-    assert parse(endingOffsets=text, group="billing").end == position
-
-
-@pytest.mark.parametrize(
-    ("text", "timestamp_ms"),
-    [
-        ("1763193600000", 1763193600000),
-        ("2025-11-15T08:00:00Z", 1763193600000),
-        ("2025-11-15T09:00:00.250+01:00", 1763193600250),
-    ],
-)
-def test_times_are_milliseconds_or_iso_8601(text, timestamp_ms):
-    assert parse(startingTimestamp=text).start == AtTime(timestamp_ms)
-    assert parse(endingTimestamp=text).end == AtTime(timestamp_ms)
 
 
 def test_options_travel_to_tasks():
@@ -151,7 +115,17 @@ WRONG = [
     ({"maxOffsetsPerTrigger": "5"}, "option 'maxOffsetsPerTrigger' is for streams"),
     ({"groupMode": "member"}, "option 'groupMode' is for streams"),
     ({"idColumn": "id"}, "option 'idColumn' is for writes"),
-    ({"secretKey": "x"}, "secret_key is given without access_key"),
+    ({"secretKey": "x"}, "option 'secretKey' is given without 'accessKey'"),
+    ({"accessKey": "x"}, "option 'accessKey' is given without 'secretKey'"),
+    ({"nameserver": "a:1,b:2"}, "option 'nameserver' is 'a:1,b:2': separate several by ';'"),
+    (
+        {"startingOffsets": '{"o/b/0": 1, "o/b/1": 2, "o/b/0": 3}'},
+        "option 'startingOffsets' names o/b/0 more than once",
+    ),
+    (
+        {"startingTimestamp": "1763193600"},
+        "option 'startingTimestamp' is '1763193600', which looks like seconds",
+    ),
 ]  # fmt: skip
 
 
@@ -174,7 +148,3 @@ def test_a_secret_is_not_repeated_in_an_error():
     with pytest.raises(ConfigurationError) as caught:
         parse(secretKey="hunter2")
     assert "hunter2" not in str(caught.value)
-
-
-def test_names_that_spark_adds_by_itself_are_let_through():
-    check_names({"checkpointLocation": "/c", "queryName": "q", "topic": "orders"})

@@ -106,6 +106,15 @@ def test_json_offsets_may_not_name_a_queue_that_is_not_there():
         check_queues("endingOffsets", at(5), [OTHER])
 
 
+def test_json_offsets_of_a_broker_that_is_not_there_ask_whether_it_is_down():
+    there = MessageQueue("orders", "broker-b", 0)
+    with pytest.raises(ConfigurationError, match="knows no broker 'broker-a': is it down"):
+        check_queues("startingOffsets", at(5), [there])
+    with pytest.raises(ConfigurationError) as caught:
+        check_queues("startingOffsets", at(5), [OTHER])
+    assert "is it down" not in str(caught.value)
+
+
 def test_a_long_list_of_queues_is_shortened():
     queues = [MessageQueue("orders", "broker-a", number) for number in range(20)]
     with pytest.raises(ConfigurationError, match="and 14 more"):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
+from pyspark.sql.types import StringType, StructField
 
-from gimbalmq.broker import EmbeddedCluster
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.broker import BrokerSettings, EmbeddedCluster
+from gimbalmq.errors import ConfigurationError, TopicNotFoundError
 from gimbalmq.spark.ids import ROW_ID_PROPERTY, deduplicated
+from gimbalmq.spark.sink import _write
+from gimbalmq.spark.write_columns import layout_of
+from gimbalmq.spark.write_options import parse_write_options
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +152,20 @@ def test_a_name_server_that_is_not_there_is_named(spark):
     writer = spark.sql("select 'x' as body").write.format("rocketmq").mode("append")
     with pytest.raises(PySparkException) as caught:
         writer.options(nameserver="127.0.0.1:1", topic="t").save()
-    assert "127.0.0.1:1" in " ".join(str(caught.value).splitlines()[:3])
+    words = "option 'nameserver' is '127.0.0.1:1': no name server could be asked"
+    assert words in " ".join(str(caught.value).splitlines()[:2])
+
+
+@pytest.mark.parametrize(
+    ("options", "said_by"), [({"topic": "nosuch"}, "option 'topic'"), ({}, "column 'topic'")]
+)
+def test_an_unknown_topic_is_named_with_who_said_it(options, said_by):
+    with EmbeddedCluster(settings=BrokerSettings(auto_create_topic=False)) as cluster:
+        parsed = parse_write_options({"nameserver": cluster.nameserver, **options})
+        fields = [StructField("body", StringType()), StructField("topic", StringType())]
+        rows = pa.record_batch({"body": ["x"], "topic": ["nosuch"]})
+        with pytest.raises(TopicNotFoundError, match=f"^{said_by}: topic 'nosuch' does not exist"):
+            _write(iter([rows]), parsed, layout_of(fields, topic=parsed.topic))
 
 
 def test_deduplicated_says_what_it_needs(spark, topic, read):

@@ -55,6 +55,16 @@ def test_source_and_reader_travel_to_other_processes():
     assert pickle.loads(pickle.dumps(source())).schema() == source().schema()
 
 
+def test_a_write_by_key_needs_a_column_with_keys():
+    keyed = StructType([StructField("body", BinaryType()), StructField("keys", StringType())])
+    plain = StructType([StructField("body", BinaryType())])
+    source(selector="key").writer(keyed, overwrite=False)
+    source(selector="roundRobin").writer(plain, overwrite=False)
+    for make in (source(selector="key").writer, source(selector="key").streamWriter):
+        with pytest.raises(ConfigurationError, match="option 'selector' is 'key', but the frame"):
+            make(plain, overwrite=False)
+
+
 def test_the_partition_that_spark_makes_of_an_empty_plan_has_no_rows():
     assert list(source().reader(SUBSET).read(InputPartition(None))) == []
 

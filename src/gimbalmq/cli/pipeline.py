@@ -148,6 +148,7 @@ def run_command(
 
     from pyspark.errors import PySparkException
 
+    from gimbalmq.spark.failures import sentence_of
     from gimbalmq.spark.session import local_session
 
     notice(f"{name}: starting Spark")
@@ -156,7 +157,7 @@ def run_command(
     try:
         report = module.run(spark, options, lambda line: notice(f"{name}: {line}"))
     except PySparkException as error:
-        raise GimbalError(f"{name}: {_plain(str(error))}") from error
+        raise GimbalError(f"{name}: {sentence_of(error)}") from error
     finally:
         spark.stop()
     if as_json:
@@ -187,16 +188,6 @@ def _access_texts() -> dict[str, str]:
             "tlsKeyFile": tls.key_file,
         }
     return {name: text for name, text in texts.items() if text is not None}
-
-
-def _plain(text: str) -> str:
-    """The sentence in an error of Spark's: of ours if there is one, else its first line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    for line in lines:
-        kind, found, sentence = line.partition("Error: ")
-        if found and kind.startswith("gimbalmq.errors."):
-            return sentence
-    return lines[0] if lines else "Spark failed without a word"
 
 
 @pipeline.command("init", help=_INIT_HELP)

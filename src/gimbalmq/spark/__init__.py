@@ -15,6 +15,7 @@ import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from gimbalmq.spark.failures import clear_errors
     from gimbalmq.spark.ids import deduplicated
     from gimbalmq.spark.progress import QueueProgress, progress_line, queue_progress
     from gimbalmq.spark.session import local_session
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "QueueProgress",
     "RocketMQDataSource",
+    "clear_errors",
     "deduplicated",
     "local_session",
     "progress_line",
@@ -33,6 +35,7 @@ __all__ = [
 _PLACES: Final = {
     "QueueProgress": "progress",
     "RocketMQDataSource": "source",
+    "clear_errors": "failures",
     "deduplicated": "ids",
     "local_session": "session",
     "progress_line": "progress",

@@ -1,4 +1,4 @@
-"""Asks name servers and brokers what a read is to cover: topics, queues, offsets.
+"""Asks brokers what a read is to cover: queues and offsets of the topics of `topic_lookup`.
 
 Flows, run on the driver when a read is planned. What the answers mean is decided in `positions`;
 what goes wrong is told in the words of the options.
@@ -6,24 +6,21 @@ what goes wrong is told in the words of the options.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from gimbalmq.errors import (
     BrokerError,
     ConfigurationError,
-    GimbalError,
     OffsetError,
-    TopicNotFoundError,
     TransportError,
 )
-from gimbalmq.flows.effects import Flow, broker_error, call, checked_call, sleep
+from gimbalmq.flows.effects import Flow, broker_error, call, checked_call
 from gimbalmq.flows.offset import max_offset, min_offset, offset_at, stored_offset
-from gimbalmq.flows.route import NameServers, ask_nameservers, fetch_route
+from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.spark.options import ReadOptions
@@ -39,11 +36,11 @@ from gimbalmq.spark.positions import (
     resolve_range,
 )
 from gimbalmq.spark.pulling import PULL_CODES, Advance, Gone, judge
-from gimbalmq.wire.bodies import decode_topic_list, encode_check_client
+from gimbalmq.spark.topic_lookup import find_route, find_topics, patiently
+from gimbalmq.wire.bodies import encode_check_client
 from gimbalmq.wire.codes import PullFlag, RequestCode
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import parse_pull_response, pull_request
-from gimbalmq.wire.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
 from gimbalmq.wire.record import decode_records
 
 __all__ = [
@@ -53,15 +50,9 @@ __all__ = [
     "find_coverage",
     "find_entry",
     "find_places",
-    "find_topics",
-    "unreachable",
 ]
 
-_T = TypeVar("_T")
-
 _TIMEOUT_S: Final = 5.0
-#: Waits between attempts of a question that may succeed later: a broker that restarts, a flood.
-_RETRY_WAITS_S: Final = (0.2, 1.0)
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -77,13 +68,21 @@ def find_coverage(options: ReadOptions) -> Flow[Coverage]:
     Raises:
         OffsetError: offsets that were asked for are gone and `failOnDataLoss` is true.
         ConfigurationError: an option names what is not there.
+        TransportError: a broker does not answer, or no name server.
     """
     places = yield from find_places(options)
     ranges: list[ReadRange] = []
     losses: list[Loss] = []
     for queue in sorted(places):
         address = places[queue]
-        facts = yield from _patiently(partial(_fetch_facts, queue, address, options))
+        try:
+            facts = yield from patiently(partial(_fetch_facts, queue, address, options))
+        except TransportError as error:
+            raise TransportError(
+                f"cannot plan the read of {queue.path}: broker '{queue.broker}' is registered and "
+                f"does not answer ({error}): start it again",
+                address=address,
+            ) from error
         resolved = resolve_range(queue, options.start, options.end, facts)
         losses += resolved.losses
         ranges.append(ReadRange(queue, address, resolved.offset_from, resolved.offset_until))
@@ -102,7 +101,7 @@ def find_places(options: ReadOptions) -> Flow[dict[MessageQueue, str]]:
     topics = yield from find_topics(nameservers, options)
     places: dict[MessageQueue, str] = {}
     for topic in topics:
-        route = yield from _fetch_route(nameservers, topic, options)
+        route = yield from find_route(nameservers, topic, options)
         places |= _queue_places(route)
     check_queues("startingOffsets", options.start, places)
     check_queues("endingOffsets", options.end, places)
@@ -118,10 +117,10 @@ def find_entry(queue: MessageQueue, address: str, options: ReadOptions) -> Flow[
     """
     group = options.group
     assert group is not None, "a member has a group"
-    committed = yield from _patiently(lambda: stored_offset(address, group, queue))
+    committed = yield from patiently(lambda: stored_offset(address, group, queue))
     if committed is not None:
         return committed
-    facts = yield from _patiently(partial(_fetch_facts, queue, address, options))
+    facts = yield from patiently(partial(_fetch_facts, queue, address, options))
     return resolve_range(queue, options.start, LATEST, facts).offset_from
 
 
@@ -131,87 +130,6 @@ def data_loss(losses: Sequence[Loss]) -> OffsetError:
     return OffsetError(
         f"{losses[0].sentence}{more}. Start at an offset that exists, or set "
         "option 'failOnDataLoss' to false to read what is there"
-    )
-
-
-def _patiently(ask: Callable[[], Flow[_T]]) -> Flow[_T]:
-    """Ask; when the failure may pass, wait and ask again."""
-    for wait_s in _RETRY_WAITS_S:
-        try:
-            return (yield from ask())
-        except GimbalError as error:
-            if not error.retryable:
-                raise
-        yield from sleep(wait_s)
-    return (yield from ask())
-
-
-def find_topics(nameservers: NameServers, options: ReadOptions) -> Flow[tuple[str, ...]]:
-    """The topics to read: those named, or those that the pattern matches now."""
-    if options.topic_pattern is None:
-        return options.topics
-    pattern = re.compile(options.topic_pattern)
-    topics = yield from _list_topics(
-        nameservers, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, options
-    )
-    # Brokers and clusters have topics of their own names, which no one means by a pattern.
-    own = yield from _list_topics(nameservers, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, options)
-    space = options.namespace
-    known = {topic: space.user(topic) for topic in topics - own if space.has(topic)}
-    matching = sorted(
-        topic
-        for topic, name in known.items()
-        if pattern.fullmatch(name) and _is_meant(name, options.topic_pattern)
-    )
-    if not matching:
-        raise ConfigurationError(
-            f"option 'topicPattern' is '{options.topic_pattern}' and matches none of the "
-            f"cluster's {len(known)} topics: it must match the whole name"
-        )
-    return tuple(matching)
-
-
-def _is_meant(topic: str, pattern: str) -> bool:
-    """Retry and dead-letter topics only when the pattern says so itself."""
-    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
-        if topic.startswith(prefix):
-            return pattern.startswith(prefix)
-    return not is_system_topic(topic) and not topic.endswith("_REPLY_TOPIC")
-
-
-def _list_topics(
-    nameservers: NameServers, code: RequestCode, options: ReadOptions
-) -> Flow[frozenset[str]]:
-    def ask() -> Flow[Command]:
-        return ask_nameservers(nameservers, lambda: Command(int(code)), _TIMEOUT_S)
-
-    try:
-        answer = yield from _patiently(ask)
-    except TransportError as error:
-        raise unreachable(error, options) from error
-    return frozenset(decode_topic_list(answer.body))
-
-
-def _fetch_route(nameservers: NameServers, topic: str, options: ReadOptions) -> Flow[TopicRoute]:
-    try:
-        return (yield from _patiently(lambda: fetch_route(nameservers, topic, _TIMEOUT_S)))
-    except TopicNotFoundError as error:
-        raise TopicNotFoundError(
-            f"option 'topic': there is no topic '{options.namespace.user(topic)}' (name server "
-            f"{';'.join(options.nameservers)} has no route for {topic}): create it, or correct "
-            "the name",
-            code=error.code or 0,
-            address=error.address,
-            remark=error.remark,
-        ) from error
-    except TransportError as error:
-        raise unreachable(error, options) from error
-
-
-def unreachable(error: TransportError, options: ReadOptions) -> TransportError:
-    """The error of a call to the name servers, in the words of the options."""
-    return TransportError(
-        f"option 'nameserver' is '{';'.join(options.nameservers)}': {error}", address=error.address
     )
 
 

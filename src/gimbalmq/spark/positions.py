@@ -126,9 +126,11 @@ def check_queues(option: str, position: Position, queues: Iterable[MessageQueue]
         return
     there = set(queues)
     if unknown := position.offsets.keys() - there:
+        absent = sorted({queue.broker for queue in unknown} - {queue.broker for queue in there})
         raise ConfigurationError(
             f"option '{option}' names {_listed(unknown)}, which the topics do not have: "
             f"they have {_listed(there)}"
+            + (f". The name server knows no broker '{absent[0]}': is it down?" if absent else "")
         )
     if missing := there - position.offsets.keys():
         raise ConfigurationError(

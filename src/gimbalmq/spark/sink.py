@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from gimbalmq.errors import GimbalError, TopicNotFoundError, TransportError
 from gimbalmq.spark.failures import plain_errors
 from gimbalmq.spark.write_columns import RowLayout
 from gimbalmq.spark.write_options import Selector, WriteOptions
@@ -124,7 +125,25 @@ def _write(
                 for parcel in cutter.cut(encoder.encode(piece), before):
                     courier.send(parcel)
         courier.finish()
-    except BaseException:
+    except BaseException as error:
         discard_producer(options)
+        if isinstance(error, (TransportError, TopicNotFoundError)):
+            raise _in_words_of_options(error, options) from error
         raise
     return WrittenRows(courier.rows_acknowledged)
+
+
+def _in_words_of_options(
+    error: TransportError | TopicNotFoundError, options: WriteOptions
+) -> GimbalError:
+    """The error of asking where a topic is; a row that cannot be sent is another one."""
+    if isinstance(error, TransportError):
+        servers = ";".join(options.nameservers)
+        return TransportError(f"option 'nameserver' is '{servers}': {error}", address=error.address)
+    said_by = "column" if options.topic is None else "option"
+    return TopicNotFoundError(
+        f"{said_by} 'topic': {error}",
+        code=error.code or 0,
+        address=error.address,
+        remark=error.remark,
+    )

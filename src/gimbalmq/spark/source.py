@@ -14,17 +14,13 @@ from pyspark.sql.types import StructType
 from gimbalmq.errors import ConfigurationError, GimbalError
 from gimbalmq.spark.batch import BatchReader
 from gimbalmq.spark.failures import plain_errors
-from gimbalmq.spark.options import (
-    ReadOptions,
-    check_names,
-    has_stream_options,
-    parse_read_options,
-)
+from gimbalmq.spark.option_names import check_names, has_stream_options
+from gimbalmq.spark.options import ReadOptions, parse_read_options
 from gimbalmq.spark.schema import Column, columns_of_schema, ddl
 from gimbalmq.spark.sink import BatchWriter, StreamWriter
 from gimbalmq.spark.stream_options import parse_stream_options
-from gimbalmq.spark.write_columns import layout_of
-from gimbalmq.spark.write_options import parse_write_options
+from gimbalmq.spark.write_columns import RowLayout, layout_of
+from gimbalmq.spark.write_options import Selector, WriteOptions, parse_write_options
 
 __all__ = ["RocketMQDataSource"]
 
@@ -90,9 +86,7 @@ class RocketMQDataSource(DataSource):
                 raise ConfigurationError(
                     "a topic cannot be overwritten, only added to: write with mode('append')"
                 )
-            options = parse_write_options(self.options)
-            layout = layout_of(schema.fields, id_column=options.id_column, topic=options.topic)
-            return BatchWriter(options, layout)
+            return BatchWriter(*self._writing(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802, FBT001 - PySpark's signature
         """A stream writer of frames with this schema."""
@@ -101,6 +95,14 @@ class RocketMQDataSource(DataSource):
                 raise ConfigurationError(
                     "a topic cannot be rewritten with every batch: use outputMode('append')"
                 )
-            options = parse_write_options(self.options)
-            layout = layout_of(schema.fields, id_column=options.id_column, topic=options.topic)
-            return StreamWriter(options, layout)
+            return StreamWriter(*self._writing(schema))
+
+    def _writing(self, schema: StructType) -> tuple[WriteOptions, RowLayout]:
+        options = parse_write_options(self.options)
+        layout = layout_of(schema.fields, id_column=options.id_column, topic=options.topic)
+        if options.selector is Selector.KEY and not {"sharding_key", "keys"} & layout.places.keys():
+            raise ConfigurationError(
+                "option 'selector' is 'key', but the frame has neither column 'sharding_key' nor "
+                "'keys': add one, or choose another selector"
+            )
+        return options, layout

@@ -12,9 +12,9 @@ from gimbalmq.flows.offset import hand_over, store_offset
 from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
-from gimbalmq.spark.lookup import unreachable
 from gimbalmq.spark.options import ReadOptions
 from gimbalmq.spark.stream_offsets import Offsets
+from gimbalmq.spark.topic_lookup import unreachable
 from gimbalmq.wire.bodies import decode_consumer_connection
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command

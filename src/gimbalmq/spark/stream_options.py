@@ -14,13 +14,9 @@ import msgspec
 from gimbalmq.core.allocation import strategy_named
 from gimbalmq.errors import AllocationError, ConfigurationError
 from gimbalmq.spark.limits import DELAY_MAX_S, Limits
-from gimbalmq.spark.options import (
-    ReadOptions,
-    count_option,
-    flag_option,
-    lowered,
-    parse_read_options,
-)
+from gimbalmq.spark.option_names import lowered
+from gimbalmq.spark.option_values import count_option, flag_option
+from gimbalmq.spark.options import ReadOptions, parse_read_options
 from gimbalmq.spark.positions import AtOffsets
 from gimbalmq.wire.names import retry_topic
 

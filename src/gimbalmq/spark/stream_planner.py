@@ -1,12 +1,12 @@
 """Plans the batches of a stream, on the driver: asks the cluster, and decides by the pure rules.
 
 One planner lives as long as a run of the query and keeps what is worth keeping between batches:
-connections, routes, estimates of sizes, what the group was told. Everything that a restart needs is
-in the checkpoint. It knows nothing of Spark.
+its view of the cluster (`stream_cluster`), estimates of sizes, what the group was told. Everything
+that a restart needs is in the checkpoint. It knows nothing of Spark.
 
 What fails while planning does not end the query. A broker that does not answer is left out, with
-its offsets unchanged, until it does; without any name server the routes of before are used. Only
-the start of a run, which cannot do without an answer, gives up after a while.
+its offsets unchanged, until it does. Only the start of a run, which cannot do without an answer,
+gives up after a while.
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from gimbalmq.errors import ConfigurationError, GimbalError, TransportError
-from gimbalmq.flows.effects import Flow
-from gimbalmq.flows.route import NameServers
+from gimbalmq.errors import TransportError
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.spark.limits import UNLIMITED, Limits, choose_records
 from gimbalmq.spark.lookup import data_loss, find_coverage, find_entry, find_places
 from gimbalmq.spark.planning import ReadRange
 from gimbalmq.spark.positions import Loss
+from gimbalmq.spark.stream_cluster import ClusterView
 from gimbalmq.spark.stream_group import GroupOffsets, refuse_members
-from gimbalmq.spark.stream_offsets import Bounds, Offsets, Settled, Survey, settle, spans
+from gimbalmq.spark.stream_offsets import Offsets, Settled, Survey, settle, spans
 from gimbalmq.spark.stream_options import StreamOptions
-from gimbalmq.spark.stream_survey import Layout, find_layout, sample_record_bytes, take_survey
+from gimbalmq.spark.stream_survey import sample_record_bytes, take_survey
 
 if TYPE_CHECKING:
     from gimbalmq.spark.member import GroupMember
@@ -37,15 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamPlanner"]
 
 _log = logging.getLogger("gimbalmq.spark")
-_T = TypeVar("_T")
 
-#: How long the start of a run waits for a cluster that does not answer.
-_START_PATIENCE_S: Final = 10.0
-#: How long a batch that has to be read again waits for its brokers: longer than a restart takes.
-_REPLAY_PATIENCE_S: Final = 60.0
-_BACK_OFF_S: Final = (0.1, 0.3, 1.0, 2.0)
-#: How old routes may be: new queues and brokers are seen that much later.
-_ROUTES_AGE_S: Final = 2.0
 #: How old the estimate of a record's size may be.
 _SAMPLE_AGE_S: Final = 10.0
 #: What a record takes while nothing is known of any.
@@ -57,21 +47,14 @@ class StreamPlanner:
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
-        self._nameservers = NameServers(options.read.nameservers)
-        self._pool = ConnectionPool(reach=options.read.reach)
+        self._cluster = ClusterView(options.read)
         self._group = (
-            GroupOffsets(options.read.group, self._pool)
+            GroupOffsets(options.read.group, self._cluster.pool)
             if options.commit_offsets and options.read.group is not None
             else None
         )
         self._member = _member(options) if options.is_member else None
         self._opened = False
-        self._layout: Layout | None = None
-        self._layout_at_s = -math.inf
-        self._survey = Survey({})
-        #: The last known maximum of every queue that is read.
-        self.latest: Offsets = {}
-        self._away_told: frozenset[MessageQueue] = frozenset()
         self._losses_told: set[Loss] = set()
         self._record_bytes: dict[MessageQueue, tuple[float, float]] = {}
         #: Queues of which this run knows that they were its own without a break.
@@ -83,7 +66,12 @@ class StreamPlanner:
         """Leave the group and close the connections; safe to call again."""
         if self._member is not None:
             self._member.leave()
-        self._pool.close()
+        self._cluster.close()
+
+    @property
+    def latest(self) -> Offsets:
+        """The last known maximum of every queue that is read."""
+        return self._cluster.latest
 
     # ---- the start ---------------------------------------------------------------------------
 
@@ -94,11 +82,11 @@ class StreamPlanner:
         read = self._options.read
         if self._member is None and read.group is not None:
             group = read.group
-            self._ask(lambda: refuse_members(read, group), _START_PATIENCE_S)
+            self._cluster.ask(lambda: refuse_members(read, group))
         if self._member is not None:
             # A member whose keys are refused would wait for a share that it never gets.
-            layout = self._find_layout({}, _START_PATIENCE_S)
-            self._ask(lambda: take_survey(layout, ()), _START_PATIENCE_S)
+            layout = self._cluster.find_layout({})
+            self._cluster.ask(lambda: take_survey(layout, ()))
         self._opened = True
 
     def pin(self) -> Offsets:
@@ -111,15 +99,15 @@ class StreamPlanner:
         if self._member is not None:
             return self._pin_member()
         read = self._options.read
-        coverage = self._ask(lambda: find_coverage(read), _START_PATIENCE_S)
+        coverage = self._cluster.ask(lambda: find_coverage(read))
         self._tell_losses(coverage.losses)
-        self.latest = {one.queue: one.offset_until for one in coverage.ranges}
+        self._cluster.latest = {one.queue: one.offset_until for one in coverage.ranges}
         return {one.queue: one.offset_from for one in coverage.ranges}
 
     def _pin_member(self) -> Offsets:
         read = self._options.read
-        self._ask(lambda: find_places(read), _START_PATIENCE_S)
-        self._look({}, fresh=False)
+        self._cluster.ask(lambda: find_places(read))
+        self._cluster.look({}, member=self._member)
         entering, _ = self._enter({})
         return entering
 
@@ -128,8 +116,8 @@ class StreamPlanner:
     def aim(self, start: Mapping[MessageQueue, int] | None = None) -> Offsets:
         """The end of everything that is stored now, for a query that ends there."""
         self.open()
-        self._look(start or {}, fresh=True, patience_s=_START_PATIENCE_S)
-        return dict(self.latest)
+        self._cluster.look(start or {}, fresh=True, patiently=True, member=self._member)
+        return dict(self._cluster.latest)
 
     def following(
         self,
@@ -145,7 +133,7 @@ class StreamPlanner:
             StateError: the group has members (first call of a run only).
         """
         self.open()
-        self._look(start, fresh=False)
+        self._cluster.look(start, member=self._member)
         self.tell_group(start)
         settled = self._settled(start, target)
         if settled.losses:
@@ -168,9 +156,9 @@ class StreamPlanner:
 
     def _settled(self, start: Offsets, target: Mapping[MessageQueue, int] | None) -> Settled:
         if self._member is None:
-            return settle(start, self._survey, target=target)
+            return settle(start, self._cluster.survey, target=target)
         entering, leaving = self._enter(start)
-        survey = self._survey
+        survey = self._cluster.survey
         # Of a queue that came in the middle of an outage nothing is known yet: it stays as it is.
         unknown = survey.bounds.keys() - self._continued
         ours = {queue: one for queue, one in survey.bounds.items() if queue not in unknown}
@@ -191,11 +179,11 @@ class StreamPlanner:
         """
         entering: Offsets = {}
         leaving: set[MessageQueue] = set()
-        for queue, bounds in self._survey.bounds.items():
+        for queue, bounds in self._cluster.survey.bounds.items():
             if queue in self._continued:
                 continue
             try:
-                found = self._run(find_entry(queue, bounds.address, self._options.read))
+                found = self._cluster.run(find_entry(queue, bounds.address, self._options.read))
             except TransportError as error:
                 _log.warning("%s is left out for now: %s", queue.path, error)
                 continue
@@ -207,30 +195,22 @@ class StreamPlanner:
             if self._group is not None:
                 places = {queue: bounds.address}
                 self._group.commit({queue: entering[queue]}, places, lost=frozenset({queue}))
-        self._continued = (self._continued & self._survey.bounds.keys()) | entering.keys()
+        self._continued = (self._continued & self._cluster.survey.bounds.keys()) | entering.keys()
         return entering, frozenset(leaving)
 
     def tell_group(self, offsets: Mapping[MessageQueue, int]) -> None:
         """Commit offsets up to which everything is processed."""
         if self._group is None:
             return
-        addresses = {queue: one.address for queue, one in self._survey.bounds.items()}
+        addresses = {queue: one.address for queue, one in self._cluster.survey.bounds.items()}
         lost: frozenset[MessageQueue] = frozenset()
         if self._member is not None:
             # What another member has, or had in between, may be further on by its work.
-            lost = frozenset(offsets) - (self._continued & self._survey.bounds.keys())
-            addresses |= self._addresses(lost - self._survey.away)
+            lost = frozenset(offsets) - (self._continued & self._cluster.survey.bounds.keys())
+            addresses |= self._cluster.addresses(lost - self._cluster.survey.away)
         self._group.commit(offsets, addresses, lost=lost)
         for queue in lost:
             self._group.forget(queue)
-
-    def _addresses(self, queues: frozenset[MessageQueue]) -> dict[MessageQueue, str]:
-        found = {}
-        for queue in queues:
-            brokers = None if self._layout is None else self._layout.broker(queue)
-            if brokers is not None and brokers.any_address is not None:
-                found[queue] = brokers.any_address
-        return found
 
     def _sizes(self, settled: Settled, limits: Limits) -> dict[MessageQueue, float]:
         """An estimate of the bytes per record for every queue that waits."""
@@ -241,9 +221,11 @@ class StreamPlanner:
             before = self._record_bytes.get(queue)
             if not records or (before is not None and now_s - before[1] < _SAMPLE_AGE_S):
                 continue
-            address = self._survey.bounds[queue].address
+            address = self._cluster.survey.bounds[queue].address
             offset = settled.offsets[queue]
-            found = self._run(sample_record_bytes(queue, address, offset, self._options.read))
+            found = self._cluster.run(
+                sample_record_bytes(queue, address, offset, self._options.read)
+            )
             if found is not None:
                 size = found if before is None else (found + before[0]) / 2
                 self._record_bytes[queue] = size, now_s
@@ -263,7 +245,7 @@ class StreamPlanner:
         self.open()
         parts = list(spans(start, end))
         wanted = {one.queue: one.offset_from for one in parts}
-        bounds = self._bounds_for(wanted)
+        bounds = self._cluster.bounds_for(wanted)
         losses = [
             Loss(one.queue, one.offset_from, None if found is None else found.minimum)
             for one in parts
@@ -280,88 +262,6 @@ class StreamPlanner:
                     ranges.append(ReadRange(one.queue, found.address, first, one.offset_until))
         return ranges
 
-    def _bounds_for(self, wanted: Offsets) -> dict[MessageQueue, Bounds | None]:
-        """The bounds of queues, None for those that are gone; waits for brokers that are away."""
-        deadline_s = time.monotonic() + _REPLAY_PATIENCE_S
-        survey = self._survey
-        for attempt in range(1_000):
-            missing = wanted.keys() - survey.bounds.keys() - survey.gone.keys()
-            if not missing:
-                return {queue: survey.bounds.get(queue) for queue in wanted}
-            if attempt and time.monotonic() > deadline_s:
-                break
-            if attempt:
-                time.sleep(_BACK_OFF_S[min(attempt - 1, len(_BACK_OFF_S) - 1)])
-            layout = self._find_layout(wanted, _REPLAY_PATIENCE_S)
-            # Also queues that this member has lost since: the batch is in the checkpoint.
-            survey, _ = self._run(take_survey(layout, wanted.keys()))
-        first = min(missing)
-        raise TransportError(
-            f"a batch needs {first.path}, but broker '{first.broker}' has been away for "
-            f"{_REPLAY_PATIENCE_S:g} s: start it again and then the query"
-        )
-
-    # ---- the cluster -------------------------------------------------------------------------
-
-    def _look(
-        self, known: Mapping[MessageQueue, int], *, fresh: bool, patience_s: float | None = None
-    ) -> None:
-        """Take a survey; routes are asked for again when they are old, or `fresh`."""
-        age_s = time.monotonic() - self._layout_at_s
-        layout = self._layout
-        if fresh or layout is None or age_s > _ROUTES_AGE_S:
-            layout = self._find_layout(known, patience_s)
-        held = None
-        if self._member is not None:
-            self._member.cover(self._topics(layout))
-            held = self._member.held()
-        survey, failures = self._run(take_survey(layout, known.keys(), held))
-        if failures:
-            self._layout_at_s = -math.inf  # it may be elsewhere by now
-        self._survey = survey
-        self.latest = {queue: one.maximum for queue, one in survey.bounds.items()}
-        self._tell_away(survey.away, failures)
-
-    def _topics(self, layout: Layout) -> set[str]:
-        read = self._options.read
-        topics = set(read.topics) if read.topic_pattern is None else set(layout.routes)
-        return topics | ({read.retry_topic} if read.retry_topic is not None else set())
-
-    def _find_layout(
-        self, known: Mapping[MessageQueue, int], patience_s: float | None = None
-    ) -> Layout:
-        read = self._options.read
-        try:
-            layout = self._ask(
-                lambda: find_layout(self._nameservers, read, known.keys()),
-                _START_PATIENCE_S if self._layout is None and patience_s is None else patience_s,
-            )
-        except (TransportError, ConfigurationError) as error:
-            # A pattern that matches nothing any more: all topics are gone or away.
-            if self._layout is None:
-                raise
-            _log.warning("going on with the routes of before: %s", error)
-            layout = self._layout
-        self._layout, self._layout_at_s = layout, time.monotonic()
-        return layout
-
-    def _ask(self, flow: Callable[[], Flow[_T]], patience_s: float | None) -> _T:
-        """Run a flow; a failure that may pass is tried again for a while."""
-        deadline_s = time.monotonic() + (patience_s or 0.0)
-        attempt = 0
-        while True:
-            try:
-                return self._run(flow())
-            except GimbalError as error:
-                if not error.retryable or time.monotonic() >= deadline_s:
-                    raise
-                _log.info("trying again: %s", error)
-            time.sleep(_BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)])
-            attempt += 1
-
-    def _run(self, flow: Flow[_T]) -> _T:
-        return run_inline(flow, self._pool)
-
     # ---- what the user is told ---------------------------------------------------------------
 
     def _judge(self, losses: tuple[Loss, ...] | list[Loss]) -> None:
@@ -374,20 +274,6 @@ class StreamPlanner:
             if loss not in self._losses_told:
                 self._losses_told.add(loss)
                 _log.warning("%s; reading what is there (failOnDataLoss=false)", loss.sentence)
-
-    def _tell_away(
-        self, away: frozenset[MessageQueue], failures: Mapping[str, GimbalError]
-    ) -> None:
-        if away == self._away_told:
-            return
-        for broker in sorted({queue.broker for queue in away - self._away_told}):
-            why = failures.get(broker, "the name server does not know it")
-            _log.warning(
-                "broker '%s' is away, its queues are read when it is back: %s", broker, why
-            )
-        for broker in sorted({queue.broker for queue in self._away_told - away}):
-            _log.warning("broker '%s' is back", broker)
-        self._away_told = away
 
 
 def _without_minimum(limits: Limits) -> Limits:

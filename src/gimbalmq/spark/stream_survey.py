@@ -22,9 +22,9 @@ from gimbalmq.flows.offset import max_offset
 from gimbalmq.flows.route import NameServers, fetch_route
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import BrokerSet, TopicRoute
-from gimbalmq.spark.lookup import find_topics, unreachable
 from gimbalmq.spark.options import ReadOptions
 from gimbalmq.spark.stream_offsets import Bounds, Survey
+from gimbalmq.spark.topic_lookup import find_topics, unreachable
 from gimbalmq.wire.bodies import QueueRange
 from gimbalmq.wire.codes import PullFlag, ResponseCode
 from gimbalmq.wire.headers import parse_pull_response, pull_request

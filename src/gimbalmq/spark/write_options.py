@@ -13,16 +13,14 @@ from typing import Final
 import msgspec
 
 from gimbalmq.errors import ConfigurationError
-from gimbalmq.spark.options import (
-    DEFAULT_GROUP,
-    READ_NAMES,
-    check_names,
+from gimbalmq.spark.option_names import READ_NAMES, check_names, lowered
+from gimbalmq.spark.option_values import (
     count_option,
-    lowered,
     nameservers_option,
     namespace_option,
     reach_option,
 )
+from gimbalmq.spark.options import DEFAULT_GROUP
 from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.wire.names import RETRY_PREFIX, Namespace, check_group, check_topic
 

@@ -40,7 +40,7 @@ def test_access_reaches_the_source_and_the_clients_and_no_text():
 
 def test_half_of_the_keys_is_refused():
     options = parse_options(ArchiveOptions, {"nameserver": "a:1", "path": "p", "accessKey": "x"})
-    with pytest.raises(ConfigurationError, match="options 'accessKey', 'secretKey'"):
+    with pytest.raises(ConfigurationError, match="option 'accessKey' is given without 'secretKey'"):
         client_options(options)
 
 

@@ -15,7 +15,8 @@ import msgspec
 
 from gimbalmq.client.access import AccessOptions, reach_options
 from gimbalmq.errors import ConfigurationError
-from gimbalmq.spark.options import lowered, namespace_option, reach_option
+from gimbalmq.spark.option_names import lowered
+from gimbalmq.spark.option_values import namespace_option, reach_option
 
 __all__ = [
     "PipelineOptions",
