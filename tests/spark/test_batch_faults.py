@@ -23,7 +23,7 @@ from gimbalmq.spark.reading import read_batches
 from gimbalmq.spark.schema import parse_columns
 from gimbalmq.testing import ApacheRocketMQ, mqadmin
 from spark.test_batch_read import first_line
-from spark.test_stream import wait_until
+from waiting import eventually
 
 #: Small files, so that a few hundred messages of 1 KiB fill some of them.
 LOG_FILE_BYTES = 64 * 1024
@@ -146,7 +146,7 @@ def wait_for_retention(cluster, queue, timeout_s=20.0):
         seen.append(minimum(cluster, queue))
         return seen[-1] > 100 and seen[-4:] == seen[-1:] * 4
 
-    wait_until(done, "nothing is deleted", timeout_s)
+    eventually(done, timeout_s)
 
 
 def planned(frame):
@@ -240,7 +240,7 @@ def test_a_broker_that_dies_is_named_and_when_it_is_back_every_message_is_there_
     cluster.kill(SECOND)
     try:
         # The name server notices the closed connection.
-        wait_until(lambda: known_brokers(cluster, topic) == {FIRST}, "the broker stays registered")
+        eventually(lambda: known_brokers(cluster, topic) == {FIRST})
         with pytest.raises(PySparkException) as caught:
             read(topic, startingOffsets=_ends(*queues)).count()
         assert f"option 'startingOffsets' names {queues[1].path}" in first_line(caught)
