@@ -45,8 +45,9 @@ class Apache:
             "deleteWhen": "99",
             "cleanResourceInterval": "500",
         }
-        self.cluster = ApacheRocketMQ(version, brokers=2, data=folder, broker_config=config,
-                                      stop_timeout_s=1.0)  # fmt: skip
+        self.cluster = ApacheRocketMQ(
+            version, brokers=2, data=folder, broker_config=config, stop_timeout_s=1.0
+        )
         self._folder = folder
 
     def lose_the_head(self, queue):
