@@ -30,10 +30,15 @@ def machine_options(tuning: PushTuning) -> dict[str, Any]:
     """Those of the options that the machine takes, by its names for them."""
     times: dict[str, Any] = {
         name: positive(name, tuning[name])
-        for name in ("persist_consumer_offset_interval_s", "lock_renew_s", "lock_trust_s",
-                     "take_over_grace_s", "weights_interval_s")
+        for name in (
+            "persist_consumer_offset_interval_s",
+            "lock_renew_s",
+            "lock_trust_s",
+            "take_over_grace_s",
+            "weights_interval_s",
+        )
         if name in tuning
-    }  # fmt: skip
+    }
     for name in ("take_over_foreign_grace_s", "release_drain_s"):
         if name in tuning:
             times[name] = tuning[name]

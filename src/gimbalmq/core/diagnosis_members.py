@@ -86,8 +86,11 @@ def _too_many(facts: GroupFacts, _limits: Limits) -> Iterator[Finding]:
     members = facts.second.members
     if facts.broadcasting or not queues or len(members) <= len(queues):
         return
-    idle = [one.client_id for one in members
-            if one.held is not None and not any(not is_retry(queue) for queue in one.held)]  # fmt: skip
+    idle = [
+        one.client_id
+        for one in members
+        if one.held is not None and not any(not is_retry(queue) for queue in one.held)
+    ]
     yield finding(
         "IDLE_MEMBERS",
         "warning",

@@ -53,9 +53,15 @@ class Child:
     """What is known of one child."""
 
     __slots__ = (
-        "epoch", "failure", "number", "quick_deaths", "restarts", "started_at", "state",
+        "epoch",
+        "failure",
+        "number",
+        "quick_deaths",
+        "restarts",
+        "started_at",
+        "state",
         "unreachable",
-    )  # fmt: skip
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number

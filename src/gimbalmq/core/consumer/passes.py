@@ -213,9 +213,11 @@ class PassPlanner:
                 if topic.startswith(_RETRY_TOPIC_PREFIX):
                     continue  # as in Java: quiet, and no reason to try again soon
                 effects.append(
-                    Warn(f"allocate {topic}", f"group {group}, topic {topic}: {error}; "
-                         "current queues are kept")
-                )  # fmt: skip
+                    Warn(
+                        f"allocate {topic}",
+                        f"group {group}, topic {topic}: {error}; current queues are kept",
+                    )
+                )
                 target = None
             if target is None:
                 complete = False
