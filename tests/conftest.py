@@ -12,6 +12,7 @@ also carry `engines`. "Once a run" means once in each process of pytest.
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -53,6 +54,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # With --dist loadfile, xdist would begin with the files that have the most tests.
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
+    # What a script starts in the background ignores interrupts, and passes that on to every
+    # program that a test interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _place(item: pytest.Item) -> tuple[bool, int]:

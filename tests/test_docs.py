@@ -355,8 +355,8 @@ def test_blocks_that_start_java_or_spark_are_marked_so():
 
 def test_a_program_that_runs_on_is_stopped_and_must_end_well(tmp_path):
     program = (
-        "import time\nprint('ready', flush=True)\n"
-        "try:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('ended')\n"
+        "import time\ntry:\n    print('ready', flush=True)\n"
+        "    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('ended')\n"
     )
     command = [sys.executable, "-c", program]
     assert execute(command, tmp_path, environment(""), "ready") == "ready\nended\n"
