@@ -207,6 +207,26 @@ def test_when_it_fails_everyone_who_waits_is_told_once(connected):
     assert connection.idle
 
 
+def test_an_answer_that_makes_the_connection_fail_is_the_last_one(connected):
+    """What came with it has been told of the failure already, and is not told again."""
+    told = []
+    with LoopbackServer(silent) as server:
+        connection = connected(server)
+
+        def fail(_answer):
+            connection.fail(TransportError("no longer wanted"))
+
+        numbers = [
+            connection.request(Command(34), 0.0, 3.0, done)
+            for done in (fail, told.append, told.append)
+        ]
+        answers = b"".join(
+            encode_command(response_to(Command(34, opaque=number))) for number in numbers
+        )
+        connection.take_in(answers, 0.0)
+    assert [type(one) for one in told] == [TransportError] * 2
+
+
 def offer(connection, done, code=34):
     number = next_opaque()
     frame = encode_command(Command(code, opaque=number))

@@ -88,14 +88,14 @@ class RequestTable:
         self.heard_at = now
         self._talked = True
         requests: list[Command] = []
-        pending = self._pending
         for command in self._protocol.receive(data):
             if not command.flag & FLAG_RESPONSE:
                 requests.append(command)
                 continue
             if command.code:
                 self._reach.explain(command)
-            waiting = pending.pop(command.opaque, None)
+            # Looked up each time: an answer may make the connection fail, which ends them all.
+            waiting = self._pending.pop(command.opaque, None)
             if waiting is not None:  # else it was given up: the answer comes too late
                 waiting[2](command)
         return requests
