@@ -99,6 +99,23 @@ def test_a_frame_above_the_protocols_limit_fails_alone_and_gives_its_room_back(
     assert producer._sender.pipeline.in_flight == (0, 0)
 
 
+@pytest.mark.timeout(30)
+def test_a_callback_of_a_message_that_cannot_leave_may_send_again(producer, monkeypatch):
+    monkeypatch.setattr(producer._sender._frames, "_scheduled", True)
+    sent = []
+
+    def send_again(_failed):
+        # Enough to be written here and now.
+        sent.extend(
+            producer.send_async(Message("orders", b"x")) for _ in range(frames._FRAMES_PER_WRITE)
+        )
+
+    large = producer.send_async(Message("orders", bytes(17 << 20)))
+    large.add_done_callback(send_again)
+    producer.flush(10.0)
+    assert [future.result(10.0).queue.topic for future in sent] == ["orders"] * len(sent) != []
+
+
 def test_the_templates_of_queues_that_are_gone_do_not_pile_up(producer, monkeypatch):
     monkeypatch.setattr(frames, "_TEMPLATES_MAX", 2)
     for _ in range(8):

@@ -93,6 +93,10 @@ class _FrameFlight:
         self.future.set_result(result)
 
 
+#: What cannot leave, and why.
+_Failed = list[tuple[_FrameFlight, GimbalError]]
+
+
 class Frames:
     """The plain messages of one running producer, from any thread."""
 
@@ -137,32 +141,37 @@ class Frames:
 
     def write(self) -> None:
         """Let everything leave that has gathered."""
+        failed: _Failed = []
         with self._order:
-            by_address: dict[str, list[Offered]] = {}
-            gathered, templates, next_queue = self._gathered, self._templates, self._next_queue
-            started_s = time.monotonic()
-            for _ in range(len(gathered)):
-                flight = gathered.popleft()
-                outgoing, opaque = flight.outgoing, next_opaque()
-                queue = next_queue(flight.info, None)
-                flight.queue, flight.started_s = queue, started_s
-                template = templates.get(queue) or self._new_template(queue)
-                try:
-                    frame = template.frame(
-                        opaque,
-                        outgoing.body,
-                        outgoing.properties,
-                        flight.born_ms,
-                        outgoing.sys_flag,
-                    )
-                except GimbalError as error:
-                    self._fail(flight, error)
-                    continue
-                offered = (opaque, frame, flight.timeout_s, flight)
-                address = flight.info.masters.get(queue.broker, "")
-                by_address.setdefault(address, []).append(offered)
-            for address, requests in by_address.items():
-                self._offer(address, requests)
+            for address, requests in self._written_down(failed).items():
+                self._offer(address, requests, failed)
+        # Not before: callbacks of these futures run here, and may send.
+        for flight, error in failed:
+            self._pipeline.release(len(flight.outgoing.body))
+            flight.future.set_exception(error)
+
+    def _written_down(self, failed: _Failed) -> dict[str, list[Offered]]:
+        """The frames of what has gathered, by the address that they go to."""
+        by_address: dict[str, list[Offered]] = {}
+        gathered, templates, next_queue = self._gathered, self._templates, self._next_queue
+        started_s = time.monotonic()
+        for _ in range(len(gathered)):
+            flight = gathered.popleft()
+            outgoing, opaque = flight.outgoing, next_opaque()
+            queue = next_queue(flight.info, None)
+            flight.queue, flight.started_s = queue, started_s
+            template = templates.get(queue) or self._new_template(queue)
+            try:
+                frame = template.frame(
+                    opaque, outgoing.body, outgoing.properties, flight.born_ms, outgoing.sys_flag
+                )
+            except GimbalError as error:
+                failed.append((flight, error))
+                continue
+            offered = (opaque, frame, flight.timeout_s, flight)
+            address = flight.info.masters.get(queue.broker, "")
+            by_address.setdefault(address, []).append(offered)
+        return by_address
 
     def _new_template(self, queue: MessageQueue) -> SendTemplate:
         if len(self._templates) >= _TEMPLATES_MAX:
@@ -170,32 +179,27 @@ class Frames:
         self._templates[queue] = template = self._outbound.template(queue)
         return template
 
-    def _offer(self, address: str, requests: list[Offered]) -> None:
+    def _offer(self, address: str, requests: list[Offered], failed: _Failed) -> None:
         # What was handed to the engine thread before must not be overtaken.
         if not self._pipeline.is_draining and self._shared.engine.offer(address, requests):
             return
         for _, _, _, flight in requests:
             assert isinstance(flight, _FrameFlight)
-            self._submit(flight)
+            try:
+                self._submit(flight)
+            except GimbalError as error:
+                failed.append((flight, error))
 
     def _submit(self, flight: _FrameFlight) -> None:
         """Let a message leave by the engine thread, which opens connections, signs and encrypts."""
         sending = self._sending(flight)
-        try:
-            step = sending.start(flight.started_s)
-        except GimbalError as error:
-            self._fail(flight, error)
-            return
+        step = sending.start(flight.started_s)
         self._pipeline.submit(sending, step, len(flight.outgoing.body), future=flight.future)
 
     def _sending(self, flight: _FrameFlight) -> Sending:
         return self._outbound.plain_sending(
             flight.message, flight.outgoing, flight.info, flight.born_ms, flight.timeout_s
         )
-
-    def _fail(self, flight: _FrameFlight, error: GimbalError) -> None:
-        self._pipeline.release(len(flight.outgoing.body))
-        flight.future.set_exception(error)
 
     # ---- engine thread -----------------------------------------------------------------------
 
