@@ -10,6 +10,7 @@ from gimbalmq.client.admin import Admin
 from gimbalmq.model.queue import parse_queue
 from gimbalmq.runtime.member_answers import MemberAnswers
 from gimbalmq.wire.codes import RequestCode
+from sharing import agreed
 from waiting import eventually
 
 
@@ -21,11 +22,20 @@ def topic(topic, cluster):
     return topic
 
 
-def settled(members, topic):
-    """Whether the queues of the topic are shared out, and none of any topic has two owners."""
-    held = [queue for one in members for queue in one.assignment()]
-    shares = [owned(one, topic) for one in members]
-    return all(shares) and sum(map(len, shares)) == 4 and len(held) == len(set(held))
+def settle(cluster, group, members, topic):
+    """Waits until the topic's queues are shared out, and none of any topic has two owners."""
+
+    def whole():
+        held = [queue for one in members for queue in one.assignment()]
+        shares = [owned(one, topic) for one in members]
+        return all(shares) and sum(map(len, shares)) == 4 and len(held) == len(set(held))
+
+    with Admin(cluster.nameserver) as admin:
+        eventually(
+            lambda: (
+                whole() and agreed(admin, group, [q for one in members for q in owned(one, topic)])
+            )
+        )
 
 
 def show(cluster, group):
@@ -36,7 +46,7 @@ def show(cluster, group):
 
 def test_show_tells_members_owners_and_lag(cluster, group, topic, member):
     members = [member("ann"), member("bob")]
-    eventually(lambda: settled(members, topic))
+    settle(cluster, group, members, topic)
     eventually(lambda: {one["lag"] for one in show(cluster, group)["queues"]
                         if one["topic"] == topic} == {0})  # fmt: skip
     document = show(cluster, group)
@@ -65,7 +75,7 @@ def test_show_tells_members_owners_and_lag(cluster, group, topic, member):
 
 def test_show_of_a_group_that_left_has_progress_and_no_owner(cluster, group, topic, member):
     one = member("ann")
-    eventually(lambda: settled([one], topic))
+    settle(cluster, group, [one], topic)
     # A member that stops before its first message leaves no trace.
     eventually(lambda: {row["committed"] for row in show(cluster, group)["queues"]
                         if row["topic"] == topic} == {3})  # fmt: skip
@@ -81,7 +91,7 @@ def test_show_of_a_group_that_left_has_progress_and_no_owner(cluster, group, top
 
 def test_show_goes_on_when_a_member_does_not_answer(cluster, group, topic, member, monkeypatch):
     ann, bob = members = [member("ann"), member("bob")]
-    eventually(lambda: settled(members, topic))
+    settle(cluster, group, members, topic)
     plain = MemberAnswers.answer
 
     def silent(self, request, reply):
@@ -119,10 +129,8 @@ def test_a_broadcasting_group_has_no_owners(cluster, group, topic, member, tmp_p
 @pytest.mark.parametrize("allocation", ["AVG", "AVG_BY_CIRCLE"])
 def test_explain_names_the_real_owner_and_the_rule(cluster, group, topic, member, allocation):
     members = [member(name, allocation=allocation) for name in ("ann", "bob")]
-    eventually(lambda: settled(members, topic))
+    settle(cluster, group, members, topic)
     queues = [queue for one in members for queue in owned(one, topic)]
-    with Admin(cluster.nameserver) as admin:  # every member has to know of every other one
-        eventually(lambda: not any(admin.explain(group, one).differences for one in queues))
     for queue in queues:
         said = run(cluster, "group", "explain", group, queue.path, "--json")
         assert (said.code, said.err) == (0, "")
@@ -202,7 +210,7 @@ def test_failures_are_two_and_say_what_is_wrong(cluster, arguments, complaint):
 
 def test_explain_says_when_nobody_shares_the_queue(cluster, group, topic, member):
     one = member("ann")
-    eventually(lambda: settled([one], topic))
+    settle(cluster, group, [one], topic)
     said = run(cluster, "group", "explain", group, "TBW102/broker-a/0")
     assert said.code == 2
     assert "does not subscribe to topic 'TBW102'" in said.err

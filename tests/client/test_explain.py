@@ -24,6 +24,7 @@ from gimbalmq.runtime.member_answers import MemberAnswers
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.sharing import QUEUE_FIELD
 from gimbalmq.wire.weights import encode_weights
+from sharing import agreed
 from waiting import eventually
 
 QUEUES = 8
@@ -49,6 +50,7 @@ class Group:
         self.name, self.topic = f"group-{topic}", topic
         self._nameserver = cluster.nameserver
         self._options = options
+        self._admin = Admin(cluster.nameserver)
         self.members = {}
 
     def start(self, *names, **options):
@@ -88,12 +90,15 @@ class Group:
             any(queue.topic == self.topic for queue in one.assignment())
             for one in self.members.values()
         )
-        return shared and len(held) == len(set(held)) == QUEUES
+        whole = shared and len(held) == len(set(held)) == QUEUES
+        return whole and agreed(self._admin, self.name, held)
 
     def __enter__(self):
+        self._admin.__enter__()
         return self
 
     def __exit__(self, *_):
+        self._admin.__exit__(None, None, None)
         for member in self.members.values():
             member.stop()
 
@@ -109,9 +114,7 @@ def moved(without, topic):
 def says_what_is(admin, group):
     """The explanation of each queue; owner and holder are checked to be the real ones."""
     found = {}
-    # Settled by chance is not enough: every member has to know of every other one.
-    queues = list(group.owners())
-    eventually(lambda: not any(admin.explain(group.name, one).differences for one in queues))
+    eventually(group.settled)
     for queue, owner in group.owners().items():
         found[queue] = one = admin.explain(group.name, queue)
         assert (one.owner, one.holders, one.differences, one.unknown) == (owner, (owner,), (), ())

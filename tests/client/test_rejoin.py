@@ -5,6 +5,7 @@ import pytest
 from gimbalmq import Admin, Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError
+from sharing import agreed
 from waiting import eventually
 
 QUEUES = 8
@@ -60,6 +61,9 @@ class Group:
         for name in NAMES:
             self.start(name)
         eventually(self.settled)
+        with Admin(self._nameserver) as admin:
+            queues = set().union(*self.shares().values())
+            eventually(lambda: agreed(admin, f"group-{self._topic}", queues) and self.settled())
         return self
 
     def __exit__(self, *_):
