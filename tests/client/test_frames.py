@@ -35,9 +35,9 @@ def offers(producer, monkeypatch):
     engine, seen = producer._sender.shared.engine, []
     offer = engine.offer
 
-    def counted(address, requests):
+    def counted(address, requests, together):
         seen.append((len(requests), threading.current_thread() is threading.main_thread()))
-        return offer(address, requests)
+        return offer(address, requests, together)
 
     monkeypatch.setattr(engine, "offer", counted)
     return seen

@@ -9,6 +9,7 @@ from gimbalmq.client.futures import SendFuture
 from gimbalmq.errors import SendError
 from gimbalmq.model.message import SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
+from waiting import eventually
 
 RESULT = SendResult(SendStatus.SEND_OK, "ID", "7F", MessageQueue("t", "a", 0), 1)
 
@@ -81,6 +82,20 @@ def test_asyncio_can_await_it():
         return await asyncio.wrap_future(future)
 
     assert asyncio.run(waited()) == RESULT
+
+
+def test_many_end_together_and_each_tells_those_who_wait_for_it():
+    ended, called, got = [SendFuture() for _ in range(3)], [], []
+    ended[0].add_done_callback(called.append)
+    waiter = threading.Thread(target=lambda: got.append(ended[1].result(10.0)))
+    waiter.start()
+    eventually(lambda: ended[1]._made is not None)
+    SendFuture.set_results([(future, RESULT) for future in ended])
+    waiter.join(10.0)
+    assert (called, got) == ([ended[0]], [RESULT])
+    assert [(one.done(), one.result(0), one.exception(0)) for one in ended] == [
+        (True, RESULT, None)
+    ] * 3
 
 
 def test_no_wake_up_is_lost_whoever_comes_first():

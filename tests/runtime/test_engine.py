@@ -472,7 +472,7 @@ class Watched:
         self.takes_frames = takes_frames
         self.flushed = 0
 
-    def offer(self, requests, now):
+    def offer(self, requests, now, together):
         return self.takes_frames
 
     def flush(self):

@@ -227,10 +227,10 @@ def test_an_answer_that_makes_the_connection_fail_is_the_last_one(connected):
     assert [type(one) for one in told] == [TransportError] * 2
 
 
-def offer(connection, done, code=34):
+def offer(connection, done, code=34, together=None):
     number = next_opaque()
     frame = encode_command(Command(code, opaque=number))
-    return connection.offer([(number, frame, 3.0, done)], 0.0)
+    return connection.offer([(number, frame, 3.0, done)], 0.0, together)
 
 
 def test_a_frame_that_is_offered_leaves_with_what_waits_and_is_answered(connected):
@@ -241,6 +241,48 @@ def test_a_frame_that_is_offered_leaves_with_what_waits_and_is_answered(connecte
         assert offer(connection, lambda answer: got.append(answer.code), code=2)
         pump(connection, lambda: len(got) == 2)
     assert got == [101, 102]
+
+
+PLACE = {"msgId": "7F", "queueId": "1", "queueOffset": "5"}
+
+
+def answers_of(connection, *outcomes):
+    """Answers to what waits, in its order: a code and fields each."""
+    return b"".join(
+        encode_command(response_to(Command(0, opaque=opaque), code, fields=fields))
+        for opaque, (code, fields) in zip(connection._pending, outcomes, strict=True)
+    )
+
+
+def test_answers_that_say_stored_are_told_together_and_others_one_by_one(connected):
+    with LoopbackServer(silent) as server:
+        connection, told, alone = connected(server), {1: [], 2: []}, []
+        ones = [object() for _ in range(4)]
+        together = {1: told[1].append, 2: told[2].append}
+        for one, whose in zip(ones, (1, 2, 1, 1), strict=True):
+            assert offer(connection, one, together=together[whose])
+        connection.request(Command(34), 0.0, 3.0, alone.append)
+        assert offer(connection, alone.append, together=together[1])
+        assert offer(connection, alone.append)
+        plain, refused = (0, PLACE), (14, {})
+        data = answers_of(connection, plain, plain, plain, plain, plain, refused, plain)
+        connection.take_in(data[:-9], 0.0)
+        connection.take_in(data[-9:], 0.0)
+        assert connection.idle
+    assert [[done for done, _ in batch] for batch in told[1]] == [[ones[0], ones[2], ones[3]]]
+    assert [[done for done, _ in batch] for batch in told[2]] == [[ones[1]]]
+    assert {answer.place.queue_offset for _, answer in told[1][0] + told[2][0]} == {5}
+    assert [(one.code, one.fields) for one in alone] == [(0, PLACE), (14, {}), (0, PLACE)]
+
+
+def test_what_was_stored_is_told_before_bytes_that_are_no_header_end_the_connection(connected):
+    with LoopbackServer(silent) as server:
+        connection, told = connected(server), []
+        offer(connection, "first", together=told.extend)
+        data = answers_of(connection, (0, PLACE)) + b"\x00\x00\x00\x08\x00\x00\x00\x04nope"
+        with pytest.raises(ProtocolError, match="not JSON"):
+            connection.take_in(data, 0.0)
+    assert [done for done, _ in told] == ["first"]
 
 
 def test_a_connection_that_is_not_open_signs_or_is_closed_takes_no_frames(connected):

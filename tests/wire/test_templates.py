@@ -4,10 +4,11 @@ from hypothesis import strategies as st
 
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.wire.command import Command, encode_command
+from gimbalmq.wire.command import encode_command
 from gimbalmq.wire.frame import FRAME_BYTES_MAX
 from gimbalmq.wire.headers import send_request
-from gimbalmq.wire.templates import CommandTemplate, SendTemplate
+from gimbalmq.wire.properties import first_properties
+from gimbalmq.wire.templates import SendTemplate
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -18,7 +19,7 @@ opaques = st.integers(0, (1 << 31) - 1)
     group=texts,
     topic=texts,
     broker=texts,
-    properties=texts,
+    more=texts,
     body=st.binary(max_size=40),
     queue_id=st.integers(0, 1 << 20),
     born=numbers,
@@ -26,14 +27,14 @@ opaques = st.integers(0, (1 << 31) - 1)
     opaque=opaques,
 )
 def test_a_filled_send_is_the_send_written_down(
-    group, topic, broker, properties, body, queue_id, born, flag, opaque
+    group, topic, broker, more, body, queue_id, born, flag, opaque
 ):
     queue = MessageQueue(topic, broker, queue_id)
     command = send_request(
         group=group,
         queue=queue,
         body=body,
-        properties=properties,
+        properties=first_properties("7F00A1") + more,
         born_timestamp_ms=born,
         sys_flag=flag,
         default_topic="TBW102",
@@ -41,28 +42,26 @@ def test_a_filled_send_is_the_send_written_down(
     )
     command.opaque = opaque
     template = SendTemplate(group, queue, "TBW102", 4)
-    assert template.frame(opaque, body, properties, born, flag) == encode_command(command)
+    assert template.frame(opaque, body, "7F00A1", more, born, flag) == encode_command(command)
 
 
-@given(
-    fields=st.dictionaries(texts.filter(lambda text: text not in {"n", "m"}), texts, max_size=5),
-    number=numbers,
-    other=numbers,
-    opaque=opaques,
-)
-def test_gaps_are_filled_in_the_order_of_the_fields(fields, number, other, opaque):
-    template = CommandTemplate(Command(9, {"n": "", **fields, "m": ""}), numbers=["m", "n"])
-    expected = Command(9, {"n": str(number), **fields, "m": str(other)}, opaque=opaque)
-    assert template.frame((number, other, opaque)) == encode_command(expected)
+@given(moments=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), max_size=8))
+def test_what_one_send_left_behind_is_not_in_the_next(moments):
+    queue = MessageQueue("orders", "broker-a", 1)
+    template = SendTemplate("shop", queue, "TBW102", 4)
+    for opaque, (born, flag) in enumerate(moments):
+        fresh = SendTemplate("shop", queue, "TBW102", 4)
+        values = (opaque, b"x", f"7F{opaque}", "A\x01b\x02" * flag, born, flag)
+        assert template.frame(*values) == fresh.frame(*values)
 
 
 def test_what_is_too_long_for_any_receiver_is_refused():
     template = SendTemplate("g", MessageQueue("t", "b", 0), "TBW102", 4)
     with pytest.raises(ConfigurationError, match="above the protocol's limit"):
-        template.frame(1, bytes(FRAME_BYTES_MAX), "", 0, 0)
+        template.frame(1, bytes(FRAME_BYTES_MAX), "7F", "", 0, 0)
 
 
 def test_properties_that_are_not_text_are_refused():
     template = SendTemplate("g", MessageQueue("t", "b", 0), "TBW102", 4)
     with pytest.raises(ConfigurationError, match="lone surrogate"):
-        template.frame(1, b"x", "A\x01\ud800\x02", 0, 0)
+        template.frame(1, b"x", "7F", "A\x01\ud800\x02", 0, 0)

@@ -17,6 +17,8 @@ import time
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from gimbalmq.client.futures import SendFuture
 from gimbalmq.client.outbound import Outbound
 from gimbalmq.client.pipeline import Flight, Pipeline
@@ -24,12 +26,14 @@ from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError
 from gimbalmq.flows.outgoing import Outgoing
-from gimbalmq.flows.send import Attempt, Sending, stored_result
-from gimbalmq.model.message import Message, SendStatus
+from gimbalmq.flows.send import Attempt, Sending
+from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.transport.nonblocking import Offered
-from gimbalmq.transport.requests import next_opaque
+from gimbalmq.transport.requests import Answered, next_opaque
 from gimbalmq.wire.command import Command
+from gimbalmq.wire.properties import first_properties
+from gimbalmq.wire.stored import StoredAnswer
 from gimbalmq.wire.templates import SendTemplate
 
 __all__ = ["Frames"]
@@ -38,59 +42,37 @@ __all__ = ["Frames"]
 _FRAMES_PER_WRITE: Final = 32
 #: Queues whose requests are kept as templates; a topic that is gone leaves its own behind.
 _TEMPLATES_MAX: Final = 4096
+#: How many may be written down together; ids are made for that many at a time.
+_FRAMES_AT_ONCE: Final = 1024
+_NO_QUEUE: Final = MessageQueue("", "", 0)
 
 
-class _FrameFlight:
-    """One message under way as a frame; called by the engine with the answer."""
+class _FrameFlight(msgspec.Struct, gc=False):
+    """One message under way as a frame; called by the engine with an answer that is no success."""
 
-    __slots__ = (
-        "born_ms",
-        "frames",
-        "future",
-        "info",
-        "message",
-        "outgoing",
-        "queue",
-        "started_s",
-        "timeout_s",
-    )
-
-    #: Where it goes, and when it left; known when it is written down.
-    queue: MessageQueue
-    started_s: float
-
-    def __init__(
-        self,
-        frames: Frames,
-        message: Message,
-        outgoing: Outgoing,
-        info: PublishInfo,
-        born_ms: int,
-        timeout_s: float,
-    ) -> None:
-        self.frames = frames
-        self.message = message
-        self.outgoing = outgoing
-        self.info = info
-        self.born_ms = born_ms
-        self.timeout_s = timeout_s
-        self.future = SendFuture()
+    frames: Frames
+    message: Message
+    body: bytes
+    sys_flag: int
+    more_properties: str
+    info: PublishInfo
+    timeout_s: float
+    future: SendFuture
+    #: What it is called, where it goes, and when it left; known when it is written down.
+    message_id: str = ""
+    queue: MessageQueue = _NO_QUEUE
+    born_ms: int = 0
+    started_s: float = 0.0
 
     def __call__(self, outcome: Command | GimbalError) -> None:
-        """Take the answer, or the reason why there is none."""
-        frames, outgoing = self.frames, self.outgoing
-        if not isinstance(outcome, Command) or outcome.code:
-            frames.try_again(self, outcome)
-            return
-        try:
-            result = stored_result(self.queue, outcome, SendStatus.SEND_OK, outgoing.message_id)
-        except GimbalError as error:
-            frames.settled(len(outgoing.body))
-            self.future.set_exception(error)
-            return
-        frames.stored(self.queue.broker, time.monotonic() - self.started_s)
-        frames.settled(len(outgoing.body))
-        self.future.set_result(result)
+        """Go on as a sending whose first attempt ended like this."""
+        self.frames.try_again(self, outcome)
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """The message as a sending wants it."""
+        properties = first_properties(self.message_id) + self.more_properties
+        return Outgoing(self.message_id, properties, self.body, self.sys_flag)
 
 
 #: What cannot leave, and why.
@@ -110,66 +92,77 @@ class Frames:
         self._scheduled = False
         #: Held while frames are written, so that they leave in the order in which they came.
         self._order = threading.Lock()
-        self.stored = outbound.meter.stored
-        self.settled = pipeline.settled
+        self._together = self._stored_together
 
     # ---- any thread --------------------------------------------------------------------------
 
     def send(
         self,
         message: Message,
-        outgoing: Outgoing,
+        body: bytes,
+        sys_flag: int,
+        more_properties: str,
         info: PublishInfo,
-        born_ms: int,
         timeout_s: float,
     ) -> SendFuture:
         """Send a message soon; waits only for room."""
-        size = len(outgoing.body)
-        if self._pipeline.is_full(size):
+        size = len(body)
+        if not self._pipeline.reserve_now(size):
             # What gathers holds room; the engine thread would write it, but later.
             self.write()
-        self._pipeline.reserve(size, timeout_s)
-        flight = _FrameFlight(self, message, outgoing, info, born_ms, timeout_s)
-        self._gathered.append(flight)
-        if len(self._gathered) >= _FRAMES_PER_WRITE:
+            self._pipeline.reserve(size, timeout_s)
+        future = SendFuture()
+        gathered = self._gathered
+        gathered.append(
+            _FrameFlight(self, message, body, sys_flag, more_properties, info, timeout_s, future)
+        )
+        if len(gathered) >= _FRAMES_PER_WRITE:
             self.write()
         elif not self._scheduled:
             # Whoever sent this may not come again.
             self._scheduled = True
             self._shared.post(self._write_scheduled)
-        return flight.future
+        return future
 
     def write(self) -> None:
         """Let everything leave that has gathered."""
         failed: _Failed = []
         with self._order:
-            for address, requests in self._written_down(failed).items():
-                self._offer(address, requests, failed)
+            while self._gathered:
+                for address, requests in self._written_down(failed).items():
+                    self._offer(address, requests, failed)
         # Not before: callbacks of these futures run here, and may send.
         for flight, error in failed:
-            self._pipeline.release(len(flight.outgoing.body))
+            self._pipeline.release(len(flight.body))
             flight.future.set_exception(error)
 
     def _written_down(self, failed: _Failed) -> dict[str, list[Offered]]:
         """The frames of what has gathered, by the address that they go to."""
         by_address: dict[str, list[Offered]] = {}
         gathered, templates, next_queue = self._gathered, self._templates, self._next_queue
-        started_s = time.monotonic()
-        for _ in range(len(gathered)):
+        started_s, born_ms = time.monotonic(), time.time_ns() // 1_000_000
+        count = min(len(gathered), _FRAMES_AT_ONCE)
+        for message_id in self._outbound.new_ids(count, born_ms):
             flight = gathered.popleft()
-            outgoing, opaque = flight.outgoing, next_opaque()
             queue = next_queue(flight.info, None)
-            flight.queue, flight.started_s = queue, started_s
+            flight.message_id, flight.queue = message_id, queue
+            flight.born_ms, flight.started_s = born_ms, started_s
             template = templates.get(queue) or self._new_template(queue)
+            opaque = next_opaque()
             try:
                 frame = template.frame(
-                    opaque, outgoing.body, outgoing.properties, flight.born_ms, outgoing.sys_flag
+                    opaque,
+                    flight.body,
+                    message_id,
+                    flight.more_properties,
+                    born_ms,
+                    flight.sys_flag,
                 )
             except GimbalError as error:
                 failed.append((flight, error))
                 continue
-            offered = (opaque, frame, flight.timeout_s, flight)
             address = flight.info.masters.get(queue.broker, "")
+            offered = (opaque, frame, flight.timeout_s, flight)
             by_address.setdefault(address, []).append(offered)
         return by_address
 
@@ -181,7 +174,9 @@ class Frames:
 
     def _offer(self, address: str, requests: list[Offered], failed: _Failed) -> None:
         # What was handed to the engine thread before must not be overtaken.
-        if not self._pipeline.is_draining and self._shared.engine.offer(address, requests):
+        if not self._pipeline.is_draining and self._shared.engine.offer(
+            address, requests, self._together
+        ):
             return
         for _, _, _, flight in requests:
             assert isinstance(flight, _FrameFlight)
@@ -192,13 +187,13 @@ class Frames:
 
     def _submit(self, flight: _FrameFlight) -> None:
         """Let a message leave by the engine thread, which opens connections, signs and encrypts."""
-        sending = self._sending(flight)
+        sending = self._sending(flight, flight.outgoing)
         step = sending.start(flight.started_s)
-        self._pipeline.submit(sending, step, len(flight.outgoing.body), future=flight.future)
+        self._pipeline.submit(sending, step, len(flight.body), future=flight.future)
 
-    def _sending(self, flight: _FrameFlight) -> Sending:
+    def _sending(self, flight: _FrameFlight, outgoing: Outgoing) -> Sending:
         return self._outbound.plain_sending(
-            flight.message, flight.outgoing, flight.info, flight.born_ms, flight.timeout_s
+            flight.message, outgoing, flight.info, flight.born_ms, flight.timeout_s
         )
 
     # ---- engine thread -----------------------------------------------------------------------
@@ -208,11 +203,38 @@ class Frames:
         self._scheduled = False
         self.write()
 
+    def _stored_together(self, answers: list[tuple[Answered, StoredAnswer]]) -> None:
+        """These messages are stored: a `StoredTogether`."""
+        size, results = 0, []
+        broker, started_s, run = "", 0.0, 0
+        for flight, answer in answers:
+            assert isinstance(flight, _FrameFlight)
+            queue, place = flight.queue, answer.place
+            if place.queue_id != queue.queue_id:
+                queue = MessageQueue(queue.topic, queue.broker, place.queue_id)
+            result = SendResult(
+                SendStatus.SEND_OK, flight.message_id, place.msg_id, queue, place.queue_offset
+            )
+            results.append((flight.future, result))
+            size += len(flight.body)
+            # Most were written together: what they have in common is noted once.
+            if flight.started_s != started_s or queue.broker != broker:
+                self._note_stored(broker, started_s, run)
+                broker, started_s, run = queue.broker, flight.started_s, 0
+            run += 1
+        self._note_stored(broker, started_s, run)
+        self._pipeline.settled(size, len(results))
+        SendFuture.set_results(results)
+
+    def _note_stored(self, broker: str, started_s: float, messages: int) -> None:
+        if messages:
+            self._outbound.meter.stored(broker, time.monotonic() - started_s, messages)
+
     def try_again(self, flight: _FrameFlight, outcome: Command | GimbalError) -> None:
         """Go on as a sending whose first attempt ended like this."""
         outgoing, queue = flight.outgoing, flight.queue
-        sending = self._sending(flight)
+        sending = self._sending(flight, outgoing)
         request = self._outbound.plain_request(queue, outgoing, flight.born_ms)
         attempt = Attempt(queue, flight.info.masters[queue.broker], request)
         sending.adopt(attempt, flight.started_s)
-        Flight(self._pipeline, sending, None, len(outgoing.body), 1, flight.future)(outcome)
+        Flight(self._pipeline, sending, None, len(flight.body), 1, flight.future)(outcome)

@@ -12,9 +12,9 @@ Knows the base class's private parts, which `wait`, `as_completed` and `wrap_fut
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from gimbalmq.model.message import SendResult
 
@@ -44,8 +44,12 @@ class SendFuture(Future[SendResult]):
     _waiters: list[Any]
     _done_callbacks: list[Callable[[Future[SendResult]], object]]
 
-    def __init__(self) -> None:  # the base class would make the condition
-        pass
+    if TYPE_CHECKING:
+
+        def __init__(self) -> None: ...
+
+    else:
+        __init__ = object.__init__  # the base class would make the condition
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -95,13 +99,30 @@ class SendFuture(Future[SendResult]):
         """The message was not stored; called once."""
         self._end(None, exception)
 
+    @staticmethod
+    def set_results(results: Iterable[tuple[SendFuture, SendResult]]) -> None:
+        """As `set_result` of each, in fewer steps."""
+        watched = []
+        with _making_or_ending:
+            for future, result in results:
+                future._result = result  # noqa: SLF001 - of this class, as the next lines
+                future._state = _FINISHED  # noqa: SLF001
+                if future._made is not None:  # noqa: SLF001
+                    watched.append(future)
+        for future in watched:
+            future._tell()  # noqa: SLF001
+
     def _end(self, result: SendResult | None, error: BaseException | None) -> None:
         with _making_or_ending:
             self._result, self._exception = result, error
             self._state = _FINISHED
             made = self._made
-        if made is None:
-            return
+        if made is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wake those who wait for the end, and call back."""
+        made, error = self._condition, self._exception
         with made:
             for waiter in self._waiters:
                 if error is None:

@@ -131,6 +131,7 @@ class Outbound:
         self._single = msgspec.structs.replace(settings.sync_policy, attempts_max=1)
         self._pid = _process.pid
         self._ids = UniqueIds(local_ip(), self._pid, secrets.randbits(32))
+        self.id_digits = self._ids.digits
         self._month_started_ms = self._month_until_ms = 0
 
     def wire_topic(self, topic: str) -> str:
@@ -277,16 +278,24 @@ class Outbound:
 
     def new_id(self, now_ms: int) -> str:
         """A new unique message id."""
-        self._check_process(now_ms)
-        return self._ids.next(now_ms, self._month_started_ms)
+        return self._ids.next(now_ms, self._id_month(now_ms))
 
     def new_ids(self, count: int, now_ms: int) -> list[str]:
         """New unique message ids, up to 65,536 at a time."""
-        self._check_process(now_ms)
-        return self._ids.many(count, now_ms, self._month_started_ms)
+        return self._ids.many(count, now_ms, self._id_month(now_ms))
 
-    def _check_process(self, now_ms: int) -> None:
-        """Be ready for ids of this moment.
+    def _id_month(self, now_ms: int) -> int:
+        """What the time in ids of this moment counts from."""
+        self.check_process()
+        if now_ms >= self._month_until_ms:
+            # Ids count from the start of the month, so that their time fits 32 bits.
+            now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
+            self._month_started_ms = month_start_ms(now)
+            self._month_until_ms = month_start_ms(now.replace(day=1) + timedelta(days=32))
+        return self._month_started_ms
+
+    def check_process(self) -> None:
+        """Refuse to work where this producer was not started.
 
         Raises:
             StateError: this is a forked child, which would repeat its parent's ids and use its
@@ -297,18 +306,12 @@ class Outbound:
                 f"the producer of group '{self._settings.group}' was started in process "
                 f"{self._pid}: make one in each process"
             )
-        if now_ms >= self._month_until_ms:
-            # Ids count from the start of the month, so that their time fits 32 bits.
-            now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()
-            self._month_started_ms = month_start_ms(now)
-            self._month_until_ms = month_start_ms(now.replace(day=1) + timedelta(days=32))
 
     # ---- batches -----------------------------------------------------------------------------
 
     def cut(self, messages: Sequence[Message], now_ms: int) -> list[tuple[Sequence[str], bytes]]:
         """The wire batches that carry some messages: the ids and the body of each."""
-        self._check_process(now_ms)
-        new_id = functools.partial(self._ids.next, now_ms, self._month_started_ms)
+        new_id = functools.partial(self._ids.next, now_ms, self._id_month(now_ms))
         batches = cut_batches(messages, new_id, self._limits, self._extra)
         return [(batch.message_ids, batch.body) for batch in batches]
 

@@ -104,6 +104,17 @@ class Pipeline:
             self._messages += messages
             self._bytes += size
 
+    def reserve_now(self, size: int) -> bool:
+        """Take room for one message, if there is any."""
+        with self._lock:
+            if self._closed:
+                raise StateError("this producer is stopped: make a new one")
+            if self.is_full(size):
+                return False
+            self._messages += 1
+            self._bytes += size
+            return True
+
     def release(self, size: int, messages: int = 1) -> None:
         """Give room back that was not used."""
         with self._room:

@@ -52,9 +52,9 @@ class SendMeter:
         self._outcomes = Counter(PRODUCER_ATTEMPTS)
         self._latencies = Histogram(PRODUCER_SEND)
 
-    def stored(self, broker: str, latency_s: float) -> None:
+    def stored(self, broker: str, latency_s: float, times: int = 1) -> None:
         """A broker has stored what it was sent."""
-        self._latencies.observe((self._group, broker), latency_s)
+        self._latencies.observe((self._group, broker), latency_s, times)
 
     def attempted(self, broker: str, outcome: Command | GimbalError, latency_s: float) -> None:
         """An attempt is over, one way or the other."""

@@ -18,7 +18,7 @@ from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError, ProtocolError, SendError, StateError, TransportError
-from gimbalmq.flows.outgoing import check_sendable, prepare
+from gimbalmq.flows.outgoing import body_of, check_sendable, more_properties, prepare
 from gimbalmq.flows.send import Attempt, Sending, stored_result
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
@@ -122,11 +122,12 @@ class Sender(Outbound):
 
     def _send_plain_async(self, message: Message, timeout_s: float) -> SendFuture:
         """As `_send_plain`: no book-keeping for a message that is stored at the first attempt."""
-        now_ms = time.time_ns() // 1_000_000
-        message_id = self.new_id(now_ms)
+        # A forked child must not touch the connections.
+        self.check_process()
         info = self.info(message.topic, timeout_s)
-        outgoing = prepare(message, message_id, self._limits)
-        return self._frames.send(message, outgoing, info, now_ms, timeout_s)
+        body, sys_flag = body_of(message, self._limits)
+        more = more_properties(message, self.id_digits)
+        return self._frames.send(message, body, sys_flag, more, info, timeout_s)
 
     def send_oneway(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None

@@ -13,11 +13,20 @@ from gimbalmq.model.message import Message
 from gimbalmq.wire.codes import CompressionType, SysFlag
 from gimbalmq.wire.compression import compress
 from gimbalmq.wire.names import SEND_FORBIDDEN_TOPICS, check_topic
-from gimbalmq.wire.properties import format_properties
+from gimbalmq.wire.properties import first_properties, format_properties
 
-__all__ = ["Outgoing", "SendSettings", "check_sendable", "prepare", "properties_of"]
+__all__ = [
+    "Outgoing",
+    "SendSettings",
+    "body_of",
+    "check_sendable",
+    "more_properties",
+    "prepare",
+    "properties_of",
+]
 
 _PROPERTIES_BYTES_MAX: Final = 32767
+_FIRST_BYTES_WITHOUT_ID: Final = len(first_properties(""))
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 
@@ -53,15 +62,25 @@ def prepare(
         ConfigurationError: the topic may not be sent to, the body is empty or too large, or the
             properties are too long. A broker would refuse all of these, or worse, not.
     """
+    body, sys_flag = body_of(message, settings)
+    return Outgoing(unique_id, properties_of(message, unique_id, extra), body, sys_flag)
+
+
+def body_of(message: Message, settings: SendSettings) -> tuple[bytes, int]:
+    """The body as it goes over the wire, and the system flag that says how.
+
+    Raises:
+        ConfigurationError: the topic may not be sent to, or the body is empty or too large.
+    """
     check_sendable(message.topic)
-    body, sys_flag = message.body, 0
+    body = message.body
     size = len(body)
     if not 0 < size <= settings.max_message_size:
         raise _bad_size(message.topic, size, settings)
-    if size >= settings.compress_msg_body_over_howmuch:
-        body = compress(body, settings.compress_type, level=settings.compress_level)
-        sys_flag = _COMPRESSED | settings.compress_type
-    return Outgoing(unique_id, properties_of(message, unique_id, extra), body, sys_flag)
+    if size < settings.compress_msg_body_over_howmuch:
+        return body, 0
+    body = compress(body, settings.compress_type, level=settings.compress_level)
+    return body, _COMPRESSED | settings.compress_type
 
 
 def properties_of(message: Message, unique_id: str, extra: Mapping[str, str] | None = None) -> str:
@@ -70,8 +89,20 @@ def properties_of(message: Message, unique_id: str, extra: Mapping[str, str] | N
     Raises:
         ConfigurationError: it would be too long, or is not text.
     """
-    # WAIT: as Java, ask for the durability that the broker is configured for.
-    text = f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
+    return first_properties(unique_id) + more_properties(message, len(unique_id), extra)
+
+
+def more_properties(
+    message: Message, id_digits: int, extra: Mapping[str, str] | None = None
+) -> str:
+    """The part of the properties string that is the message's own, behind the first ones.
+
+    These take room as well, the more the longer the id is.
+
+    Raises:
+        ConfigurationError: it would be too long, or is not text.
+    """
+    text = ""
     if message.tags:
         text += f"TAGS\x01{message.tags}\x02"
     if message.keys:
@@ -86,9 +117,11 @@ def properties_of(message: Message, unique_id: str, extra: Mapping[str, str] | N
         text += format_properties(message.properties)
     if extra:
         text += format_properties(extra)
-    # Few messages need the closer look: ASCII is text, and a character has at most four bytes.
-    if not text.isascii() or len(text) * 4 > _PROPERTIES_BYTES_MAX:
-        _check_properties(message.topic, text)
+    # Few messages need the closer look: ASCII is text, a byte a character.
+    if text:
+        first_bytes = _FIRST_BYTES_WITHOUT_ID + id_digits
+        if not text.isascii() or len(text) + first_bytes > _PROPERTIES_BYTES_MAX:
+            _check_properties(message.topic, text, first_bytes)
     return text
 
 
@@ -111,9 +144,9 @@ def _bad_size(topic: str, size: int, settings: SendSettings) -> ConfigurationErr
     )
 
 
-def _check_properties(topic: str, text: str) -> None:
+def _check_properties(topic: str, text: str, first_bytes: int) -> None:
     try:
-        size = len(text.encode())
+        size = first_bytes + len(text.encode())
     except UnicodeEncodeError as error:
         raise ConfigurationError(
             f"keys, tags or properties of a message for topic '{topic}' are not text (a lone "

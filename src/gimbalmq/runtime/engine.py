@@ -36,6 +36,7 @@ from gimbalmq.runtime.reconnect import ReconnectPauses
 from gimbalmq.runtime.stepping import FlowRun
 from gimbalmq.transport.nonblocking import Answered, NonBlockingConnection, Offered
 from gimbalmq.transport.reach import PLAIN, Reach
+from gimbalmq.transport.requests import StoredTogether
 from gimbalmq.wire.command import Command
 
 __all__ = ["Engine"]
@@ -145,15 +146,22 @@ class Engine:
             except OSError as error:
                 raise StateError("this client is stopped: make a new one") from error
 
-    def offer(self, address: str, requests: Sequence[Offered]) -> bool:
+    def offer(
+        self,
+        address: str,
+        requests: Sequence[Offered],
+        together: StoredTogether | None = None,
+    ) -> bool:
         """Send requests that are written down already; their givers get the answers or errors.
+
+        With `together` they are sends, and answers that say stored go there.
 
         The calling thread writes them, because the engine's would have to wait for its turn while
         the other end has nothing to do. False when there is no open connection that takes frames
         as they are; `post` a `call` of each instead.
         """
         connection = self._connections.get(address)
-        if connection is None or not connection.offer(requests, time.monotonic()):
+        if connection is None or not connection.offer(requests, time.monotonic(), together):
             return False
         try:
             connection.flush()

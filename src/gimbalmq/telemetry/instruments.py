@@ -117,8 +117,8 @@ class Histogram(_Cells[_Buckets]):
         super().__init__(metric)
         self._bounds = metric.bounds
 
-    def observe(self, labels: _Labels, value: float) -> None:
-        """Take one observation in; one that equals a bound belongs below it."""
+    def observe(self, labels: _Labels, value: float, times: int = 1) -> None:
+        """Take one observation in, or several that are equal; a bound belongs below itself."""
         try:
             cells: dict[_Labels, _Buckets] = self._mine.cells
         except AttributeError:
@@ -126,8 +126,8 @@ class Histogram(_Cells[_Buckets]):
         cell = cells.get(labels)
         if cell is None:
             cell = cells[labels] = _Buckets([0] * (len(self._bounds) + 1))
-        cell.counts[bisect_left(self._bounds, value)] += 1
-        cell.total += value
+        cell.counts[bisect_left(self._bounds, value)] += times
+        cell.total += value * times
 
     def family(self) -> Family:
         """What was observed until now."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from gimbalmq.errors import GimbalError, ProtocolError, TransportError
 from gimbalmq.transport.address import resolve
 from gimbalmq.transport.reach import PLAIN, Reach, tls_host
-from gimbalmq.transport.requests import Answered, RequestTable
+from gimbalmq.transport.requests import Answered, RequestTable, StoredTogether
 from gimbalmq.transport.tls import TlsStream, handshake_error
 from gimbalmq.transport.trouble import broken, unreachable
 from gimbalmq.wire.command import Command
@@ -101,8 +101,12 @@ class NonBlockingConnection(RequestTable):
         """
         return self.connected and not self._signs and self._tls is None
 
-    def offer(self, requests: Sequence[Offered], now: float) -> bool:
+    def offer(
+        self, requests: Sequence[Offered], now: float, together: StoredTogether | None = None
+    ) -> bool:
         """Queue requests that are written down already, from any thread: all of them, or none.
+
+        With `together` they are sends, and answers that say stored go there.
 
         False when the connection takes none from other threads: it is not open, it is closed, or
         requests have to be signed or encrypted.
@@ -112,9 +116,11 @@ class NonBlockingConnection(RequestTable):
         with self._writing:
             if self._dead:
                 return False
+            if together is not None:
+                self._together = True
             pending = self._pending
             for opaque, _, timeout_s, done in requests:
-                pending[opaque] = (now, now + timeout_s, done)
+                pending[opaque] = (now, now + timeout_s, done, together)
             self._unsent.extend([memoryview(frame) for _, frame, _, _ in requests])
             return True
 

@@ -17,10 +17,17 @@ from typing import Final
 from gimbalmq.errors import CallTimeoutError, GimbalError, ProtocolError, TransportError
 from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.transport.trouble import closed
-from gimbalmq.wire.command import FLAG_ONEWAY, FLAG_RESPONSE, Command, encode_command
+from gimbalmq.wire.command import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    Command,
+    decode_command,
+    encode_command,
+)
 from gimbalmq.wire.connection import Connection
+from gimbalmq.wire.stored import StoredAnswer, read_stored
 
-__all__ = ["Answered", "RequestTable", "next_opaque"]
+__all__ = ["Answered", "RequestTable", "StoredTogether", "next_opaque"]
 
 _numbers: Final = itertools.count(1)
 
@@ -32,6 +39,10 @@ def next_opaque() -> int:
 
 #: Receives the answer of a request, or the reason why there is none.
 Answered = Callable[[Command | GimbalError], None]
+
+#: Receives the answers of sends that went well, those of one reading together, each with the
+#: `Answered` that any other answer would have gone to.
+StoredTogether = Callable[[list[tuple[Answered, StoredAnswer]]], None]
 
 
 class RequestTable:
@@ -49,7 +60,9 @@ class RequestTable:
         #: When the peer last sent anything; tells a dead connection from a slow answer.
         self.heard_at = now
         self._protocol = Connection()
-        self._pending: dict[int, tuple[float, float, Answered]] = {}
+        self._pending: dict[int, tuple[float, float, Answered, StoredTogether | None]] = {}
+        #: Whether some of these, now or once, are sends whose answers are told together.
+        self._together = False
         self._unsent: deque[memoryview] = deque()
 
     def request(self, command: Command, now: float, timeout_s: float, done: Answered) -> int:
@@ -61,7 +74,7 @@ class RequestTable:
         if self._signs:
             command = self._reach.signed(command)
         self._unsent.append(memoryview(encode_command(command)))
-        self._pending[opaque] = (now, now + timeout_s, done)
+        self._pending[opaque] = (now, now + timeout_s, done, None)
         return opaque
 
     def notify(self, command: Command) -> None:
@@ -88,17 +101,42 @@ class RequestTable:
         self.heard_at = now
         self._talked = True
         requests: list[Command] = []
-        for command in self._protocol.receive(data):
-            if not command.flag & FLAG_RESPONSE:
-                requests.append(command)
-                continue
-            if command.code:
-                self._reach.explain(command)
-            # Looked up each time: an answer may make the connection fail, which ends them all.
-            waiting = self._pending.pop(command.opaque, None)
-            if waiting is not None:  # else it was given up: the answer comes too late
-                waiting[2](command)
+        if self._together:
+            self._take_frames(self._protocol.frames(data), requests)
+        else:
+            for command in self._protocol.receive(data):
+                self._take(command, requests)
         return requests
+
+    def _take(self, command: Command, requests: list[Command]) -> None:
+        if not command.flag & FLAG_RESPONSE:
+            requests.append(command)
+            return
+        if command.code:
+            self._reach.explain(command)
+        # Looked up each time: an answer may make the connection fail, which ends them all.
+        waiting = self._pending.pop(command.opaque, None)
+        if waiting is not None:  # else it was given up: the answer comes too late
+            waiting[2](command)
+
+    def _take_frames(self, frames: list[memoryview], requests: list[Command]) -> None:
+        """As `_take`, but sends that went well are told together, after the reading."""
+        stored: dict[StoredTogether, list[tuple[Answered, StoredAnswer]]] = {}
+        last, answers = None, []
+        try:
+            for frame in frames:
+                answer = read_stored(frame)
+                waiting = None if answer is None else self._pending.get(answer.opaque)
+                if answer is None or waiting is None or (together := waiting[3]) is None:
+                    self._take(decode_command(frame), requests)
+                    continue
+                del self._pending[answer.opaque]
+                if together is not last:
+                    last, answers = together, stored.setdefault(together, [])
+                answers.append((waiting[2], answer))
+        finally:
+            for together, answers in stored.items():
+                together(answers)
 
     def give_up_late(self, now: float) -> None:
         """Give up requests that are over their time.
@@ -110,7 +148,7 @@ class RequestTable:
         """
         # Listed first: another thread may add to them.
         late = [one for one in list(self._pending.items()) if one[1][1] < now]
-        for opaque, (sent_at, deadline, done) in late:
+        for opaque, (sent_at, deadline, done, _) in late:
             # One that ended may have made others end.
             if self._pending.pop(opaque, None) is None:
                 continue
@@ -137,5 +175,5 @@ class RequestTable:
         """Drop what is unsent, and tell every waiting request why there will be no answer."""
         self._unsent.clear()
         pending, self._pending = self._pending, {}
-        for _sent_at, _deadline, done in pending.values():
+        for _sent_at, _deadline, done, _together in pending.values():
             done(error)

@@ -58,6 +58,10 @@ class Connection:
                 raise
         return commands
 
+    def frames(self, data: bytes) -> list[memoryview]:
+        """Take what was received and return the frames that are now complete, unread."""
+        return self._frames.feed(data)
+
     def _check_header(self, frame: bytes | bytearray | memoryview) -> None:
         size = int.from_bytes(frame[1:4], "big")
         if self._header_bytes_max is not None and size > self._header_bytes_max:

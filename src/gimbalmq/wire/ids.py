@@ -145,13 +145,15 @@ class UniqueIds:
     '7F000001003D4E1A2B0047B760000000'
     """
 
-    __slots__ = ("_counter", "_head", "_prefix")
+    __slots__ = ("_counter", "_head", "_prefix", "digits")
 
     def __init__(self, ip: str, pid: int, salt: int) -> None:
         address = pack_host(ip, 0)[:-4]
         tail = (pid & 0xFFFF).to_bytes(2, "big") + (salt & 0xFFFFFFFF).to_bytes(4, "big")
         self._prefix = (address + tail).hex().upper()
         self._counter = itertools.count()
+        #: How long its ids are.
+        self.digits = len(self._head_at(0, 0)) + 4
         #: The moment that was written down last, and how; replaced as one.
         self._head: tuple[int, int, str] = (-1, 0, "")
 

@@ -13,6 +13,7 @@ __all__ = [
     "decode_properties",
     "encode_properties",
     "find_property",
+    "first_properties",
     "format_properties",
     "parse_properties",
 ]
@@ -30,6 +31,16 @@ def format_properties(properties: Mapping[str, str]) -> str:
     'TAGS\x01paid\x02'
     """
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def first_properties(unique_id: str) -> str:
+    r"""What the properties string of every message that is sent begins with.
+
+    >>> first_properties("7F00")
+    'UNIQ_KEY\x017F00\x02WAIT\x01true\x02'
+    """
+    # WAIT: as Java, ask for the durability that the broker is configured for.
+    return f"UNIQ_KEY\x01{unique_id}\x02WAIT\x01true\x02"
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
