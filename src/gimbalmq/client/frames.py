@@ -85,7 +85,6 @@ class Frames:
     def __init__(self, shared: SharedInstance, outbound: Outbound, pipeline: Pipeline) -> None:
         self._shared = shared
         self._outbound = outbound
-        self._next_queue = outbound.publishing.next_queue
         self._pipeline = pipeline
         self._templates: dict[MessageQueue, SendTemplate] = {}
         self._gathered: deque[_FrameFlight] = deque()
@@ -139,12 +138,13 @@ class Frames:
     def _written_down(self, failed: _Failed) -> dict[str, list[Offered]]:
         """The frames of what has gathered, by the address that they go to."""
         by_address: dict[str, list[Offered]] = {}
-        gathered, templates, next_queue = self._gathered, self._templates, self._next_queue
+        gathered, templates = self._gathered, self._templates
+        next_queue = self._outbound.publishing.turns().next
         started_s, born_ms = time.monotonic(), time.time_ns() // 1_000_000
         count = min(len(gathered), _FRAMES_AT_ONCE)
         for message_id in self._outbound.new_ids(count, born_ms):
             flight = gathered.popleft()
-            queue = next_queue(flight.info, None)
+            queue = next_queue(flight.info.queues)
             flight.message_id, flight.queue = message_id, queue
             flight.born_ms, flight.started_s = born_ms, started_s
             template = templates.get(queue) or self._new_template(queue)

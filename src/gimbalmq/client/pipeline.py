@@ -109,7 +109,10 @@ class Pipeline:
         with self._lock:
             if self._closed:
                 raise StateError("this producer is stopped: make a new one")
-            if self.is_full(size):
+            # As `is_full`, written out: every plain message comes through here.
+            if self._messages and (
+                self._messages >= self._messages_max or self._bytes + size > self._bytes_max
+            ):
                 return False
             self._messages += 1
             self._bytes += size

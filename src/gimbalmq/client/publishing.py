@@ -108,11 +108,7 @@ class Publishing:
 
     def next_queue(self, info: PublishInfo, failed_broker: str | None) -> MessageQueue:
         """Whose turn it is on this thread; after a failure, elsewhere if possible."""
-        try:
-            ring: RoundRobin = self._threads.ring
-        except AttributeError:
-            ring = self._threads.ring = RoundRobin(secrets.randbits(32))
-        faults = self._faults
+        ring, faults = self.turns(), self._faults
         if faults is None:
             return ring.next(info.queues, avoid_broker=failed_broker)
         if failed_broker is not None and faults.tolerance.rules == "5.x":
@@ -125,6 +121,14 @@ class Publishing:
                 time.monotonic(),
                 failed_broker=failed_broker,
             )
+
+    def turns(self) -> RoundRobin:
+        """Whose turn it is on this thread, while brokers are not judged by their faults."""
+        try:
+            ring: RoundRobin = self._threads.ring
+        except AttributeError:
+            ring = self._threads.ring = RoundRobin(secrets.randbits(32))
+        return ring
 
     # ---- health ------------------------------------------------------------------------------
 

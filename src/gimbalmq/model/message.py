@@ -90,6 +90,7 @@ RESERVED_PROPERTIES: Final = frozenset(
 )
 
 _SEPARATORS: Final = ("\x01", "\x02")
+_NO_KEYS: Final = ()
 
 
 class Message:
@@ -121,7 +122,7 @@ class Message:
         body: bytes,
         *,
         tags: str | None = None,
-        keys: str | Iterable[str] = (),
+        keys: str | Iterable[str] = _NO_KEYS,
         properties: Mapping[str, str] | None = None,
         delay_level: int | None = None,
         deliver_at: datetime | None = None,
@@ -132,12 +133,14 @@ class Message:
         self.topic = topic
         self.body = body
         self.tags = tags
-        self.keys: tuple[str, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
-        self.properties: dict[str, str] = dict(properties) if properties else {}
+        self.keys: tuple[str, ...] = _NO_KEYS
+        self.properties: dict[str, str] = {}
         self.delay_level = delay_level
         self.deliver_at = deliver_at
         self.sharding_key = sharding_key
-        if self.properties or self.keys or tags:
+        if keys is not _NO_KEYS or properties or tags:
+            self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
+            self.properties = dict(properties or {})
             _check_texts(self)
         if deliver_at is not None and deliver_at.tzinfo is None:
             raise ConfigurationError(

@@ -121,7 +121,7 @@ class NonBlockingConnection(RequestTable):
             pending = self._pending
             for opaque, _, timeout_s, done in requests:
                 pending[opaque] = (now, now + timeout_s, done, together)
-            self._unsent.extend([memoryview(frame) for _, frame, _, _ in requests])
+            self._unsent.extend([frame for _, frame, _, _ in requests])
             return True
 
     # ---- socket ------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class NonBlockingConnection(RequestTable):
                 while unsent and sent >= len(unsent[0]):
                     sent -= len(unsent.popleft())
                 if sent:
-                    unsent[0] = unsent[0][sent:]
+                    unsent[0] = memoryview(unsent[0])[sent:]
         except BlockingIOError:
             return
         except OSError as error:

@@ -63,7 +63,7 @@ class RequestTable:
         self._pending: dict[int, tuple[float, float, Answered, StoredTogether | None]] = {}
         #: Whether some of these, now or once, are sends whose answers are told together.
         self._together = False
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[bytes | memoryview] = deque()
 
     def request(self, command: Command, now: float, timeout_s: float, done: Answered) -> int:
         """Queue a request; `done` is called once, by `take_in`, `give_up_late` or `fail_all`.
@@ -73,7 +73,7 @@ class RequestTable:
         command.opaque = opaque = next_opaque()
         if self._signs:
             command = self._reach.signed(command)
-        self._unsent.append(memoryview(encode_command(command)))
+        self._unsent.append(encode_command(command))
         self._pending[opaque] = (now, now + timeout_s, done, None)
         return opaque
 
@@ -81,11 +81,11 @@ class RequestTable:
         """Queue a one-way request."""
         command.opaque = next_opaque()
         command.flag |= FLAG_ONEWAY
-        self._unsent.append(memoryview(encode_command(self._reach.signed(command))))
+        self._unsent.append(encode_command(self._reach.signed(command)))
 
     def answer(self, response: Command) -> None:
         """Queue an answer to a request of the server."""
-        self._unsent.append(memoryview(encode_command(response)))
+        self._unsent.append(encode_command(response))
 
     def forget(self, opaque: int) -> None:
         """Nobody waits for an answer any more: it is dropped when it comes."""

@@ -32,6 +32,8 @@ __all__ = [
 _DIGITS_V4: Final = 32
 _DIGITS_V6: Final = 56
 _IDS_PER_MS: Final = 1 << 16
+#: Every byte in hex: to look one up is quicker than to write one down.
+_HEX: Final = tuple(f"{byte:02X}" for byte in range(256))
 
 
 class OffsetId(msgspec.Struct, frozen=True):
@@ -163,13 +165,17 @@ class UniqueIds:
         if known_ms != now_ms or known_month_ms != month_started_ms:
             head = self._head_at(now_ms, month_started_ms)
             self._head = (now_ms, month_started_ms, head)
-        return f"{head}{next(self._counter) & 0xFFFF:04X}"
+        number = next(self._counter)
+        return f"{head}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
 
     def many(self, count: int, now_ms: int, month_started_ms: int) -> list[str]:
         """New ids for messages born at `now_ms`, up to 65,536 of them."""
         assert count <= _IDS_PER_MS, "more ids than fit into a millisecond"
         head = self._head_at(now_ms, month_started_ms)
-        return [f"{head}{one & 0xFFFF:04X}" for one in itertools.islice(self._counter, count)]
+        return [
+            f"{head}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
+            for number in itertools.islice(self._counter, count)
+        ]
 
     def _head_at(self, now_ms: int, month_started_ms: int) -> str:
         return f"{self._prefix}{(now_ms - month_started_ms) & 0xFFFFFFFF:08X}"

@@ -42,8 +42,10 @@ class SendTemplate:
     """
 
     __slots__ = (
+        "_after_id",
         "_after_properties",
         "_end",
+        "_fixed_bytes",
         "_moment",
         "_start",
         "_until_flag",
@@ -68,10 +70,14 @@ class SendTemplate:
         command.opaque = _OPAQUE
         header = encode_command(command)[_words.size :]
         self._until_flag, self._until_time, self._until_properties, rest = header.split(_GAP_BYTES)
-        self._after_properties, _, self._end = rest.rpartition(b"%d" % _OPAQUE)
+        after, _, self._end = rest.rpartition(b"%d" % _OPAQUE)
+        self._after_properties = b'"' + after
+        self._after_id = _AFTER_ID + self._after_properties
         #: The header up to the message's id, and the time and system flag that stand in it.
-        self._moment = (-1, 0)
         self._start = b""
+        self._moment: tuple[int, int] | None = None
+        #: The header without the id, properties of the message's own, and its number.
+        self._fixed_bytes = 0
 
     def frame(
         self,
@@ -91,23 +97,20 @@ class SendTemplate:
         """
         if self._moment != (born_timestamp_ms, sys_flag):
             self._begin(born_timestamp_ms, sys_flag)
-        header = b'%b%b%b%b"%b%d%b' % (
-            self._start,
-            unique_id.encode(),
-            _AFTER_ID,
-            _inside_json(more_properties) if more_properties else b"",
-            self._after_properties,
-            opaque,
-            self._end,
-        )
-        header_bytes = len(header)
+        number, name, after_id = b"%d" % opaque, unique_id.encode(), self._after_id
+        header_bytes = self._fixed_bytes + len(name) + len(number)
+        if more_properties:
+            more = _inside_json(more_properties)
+            header_bytes += len(more)
+            after_id = _AFTER_ID + more + self._after_properties
         length = 4 + header_bytes + len(body)
         if length + 4 > FRAME_BYTES_MAX:
             raise ConfigurationError(
                 f"frame of {length + 4} bytes, above the protocol's limit of {FRAME_BYTES_MAX}: "
                 "send less at once"
             )
-        return b"".join((_words.pack(length, header_bytes), header, body))
+        words = _words.pack(length, header_bytes)
+        return b"".join((words, self._start, name, after_id, number, self._end, body))
 
     def _begin(self, born_timestamp_ms: int, sys_flag: int) -> None:
         self._moment = (born_timestamp_ms, sys_flag)
@@ -119,6 +122,7 @@ class SendTemplate:
             self._until_properties,
             _BEFORE_ID,
         )
+        self._fixed_bytes = len(self._start) + len(self._after_id) + len(self._end)
 
 
 def _inside_json(text: str) -> bytes:
