@@ -25,7 +25,7 @@ from gimbalmq.client.pipeline import Flight, Pipeline
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError
-from gimbalmq.flows.outgoing import Outgoing
+from gimbalmq.flows.outgoing import Outgoing, body_of, more_properties
 from gimbalmq.flows.send import Attempt, Sending
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
@@ -85,6 +85,7 @@ class Frames:
     def __init__(self, shared: SharedInstance, outbound: Outbound, pipeline: Pipeline) -> None:
         self._shared = shared
         self._outbound = outbound
+        self._limits, self._id_digits = outbound.limits, outbound.id_digits
         self._pipeline = pipeline
         self._templates: dict[MessageQueue, SendTemplate] = {}
         self._gathered: deque[_FrameFlight] = deque()
@@ -95,16 +96,14 @@ class Frames:
 
     # ---- any thread --------------------------------------------------------------------------
 
-    def send(
-        self,
-        message: Message,
-        body: bytes,
-        sys_flag: int,
-        more_properties: str,
-        info: PublishInfo,
-        timeout_s: float,
-    ) -> SendFuture:
-        """Send a message soon; waits only for room."""
+    def send(self, message: Message, info: PublishInfo, timeout_s: float) -> SendFuture:
+        """Send a message soon; waits only for room.
+
+        Raises:
+            ConfigurationError: it cannot be sent.
+        """
+        body, sys_flag = body_of(message, self._limits)
+        more = more_properties(message, self._id_digits)
         size = len(body)
         if not self._pipeline.reserve_now(size):
             # What gathers holds room; the engine thread would write it, but later.
@@ -112,9 +111,7 @@ class Frames:
             self._pipeline.reserve(size, timeout_s)
         future = SendFuture()
         gathered = self._gathered
-        gathered.append(
-            _FrameFlight(self, message, body, sys_flag, more_properties, info, timeout_s, future)
-        )
+        gathered.append(_FrameFlight(self, message, body, sys_flag, more, info, timeout_s, future))
         if len(gathered) >= _FRAMES_PER_WRITE:
             self.write()
         elif not self._scheduled:

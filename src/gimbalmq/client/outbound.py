@@ -115,7 +115,7 @@ class Outbound:
     ) -> None:
         self._holder = shared
         self._settings = settings
-        self._limits = settings.limits
+        self.limits = settings.limits
         namespace = settings.namespace
         self._namespace = namespace
         self.wire_group = with_namespace(namespace, settings.group)
@@ -146,7 +146,7 @@ class Outbound:
         """A sending that has not started, and its size."""
         message, queue, selector, policy = wish.message, wish.queue, wish.selector, wish.policy
         extra = self._extra if wish.extra is None else {**wish.extra, **(self._extra or {})}
-        outgoing = prepare(message, message_id, self._limits, extra)
+        outgoing = prepare(message, message_id, self.limits, extra)
         chosen: MessageQueue | None = None
         if queue is not None or selector is not None or message.sharding_key is not None:
             chosen = self._chosen(info, message, queue, selector)
@@ -175,7 +175,7 @@ class Outbound:
 
     def template(self, target: MessageQueue) -> SendTemplate:
         """Such requests, in the form that frames are made of."""
-        limits = self._limits
+        limits = self.limits
         return SendTemplate(
             self.wire_group, target, limits.create_topic_key, limits.default_topic_queue_nums
         )
@@ -208,7 +208,7 @@ class Outbound:
     def _request(
         self, target: MessageQueue, outgoing: Outgoing, now_ms: int, sys_flag: int
     ) -> Command:
-        limits = self._limits
+        limits = self.limits
         return send_request(
             group=self.wire_group,
             queue=target,
@@ -312,7 +312,7 @@ class Outbound:
     def cut(self, messages: Sequence[Message], now_ms: int) -> list[tuple[Sequence[str], bytes]]:
         """The wire batches that carry some messages: the ids and the body of each."""
         new_id = functools.partial(self._ids.next, now_ms, self._id_month(now_ms))
-        batches = cut_batches(messages, new_id, self._limits, self._extra)
+        batches = cut_batches(messages, new_id, self.limits, self._extra)
         return [(batch.message_ids, batch.body) for batch in batches]
 
     def batch_sendings(
@@ -347,7 +347,7 @@ class Outbound:
         policy: SendPolicy,
         timeout_s: float,
     ) -> Sending:
-        limits = self._limits
+        limits = self.limits
 
         def next_attempt(failed_broker: str | None) -> Attempt:
             target = chosen or self.publishing.next_queue(info, failed_broker)
@@ -379,7 +379,7 @@ class Outbound:
         if batching is None:
             return None
         # Large bodies are better off compressed, which a batch cannot be.
-        body_bytes_until = self._limits.compress_msg_body_over_howmuch
+        body_bytes_until = self.limits.compress_msg_body_over_howmuch
         return Accumulator(
             self._holder, batching, send, future=future, body_bytes_until=body_bytes_until
         )
@@ -422,7 +422,7 @@ class Outbound:
         if info is None:
             raise StateError(f"the route of trace topic '{message.topic}' is not known")
         now_ms = time.time_ns() // 1_000_000
-        outgoing = prepare(message, self.new_id(now_ms), self._limits)
+        outgoing = prepare(message, self.new_id(now_ms), self.limits)
         group = f"{TRACE_GROUP_PREFIX}-{self._settings.group}"
 
         def next_attempt(failed_broker: str | None) -> Attempt:
@@ -434,8 +434,8 @@ class Outbound:
                 properties=outgoing.properties,
                 born_timestamp_ms=now_ms,
                 sys_flag=outgoing.sys_flag,
-                default_topic=self._limits.create_topic_key,
-                default_topic_queues=self._limits.default_topic_queue_nums,
+                default_topic=self.limits.create_topic_key,
+                default_topic_queues=self.limits.default_topic_queue_nums,
             )
             return Attempt(target, info.masters.get(target.broker, ""), request)
 

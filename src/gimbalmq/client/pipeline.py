@@ -76,6 +76,9 @@ class Pipeline:
         self._shared = shared
         self._messages_max = messages_max
         self._bytes_max = bytes_max
+        #: With so little left in flight whoever waits for room fills it.
+        self._refill_messages = messages_max * 3 // 4
+        self._refill_bytes = bytes_max * 3 // 4
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._messages = 0
@@ -194,7 +197,7 @@ class Pipeline:
         self._bytes -= size
         if self._waiting and (
             self._messages == 0
-            or (2 * self._messages <= self._messages_max and 2 * self._bytes <= self._bytes_max)
+            or (self._messages <= self._refill_messages and self._bytes <= self._refill_bytes)
         ):
             self._room.notify_all()
 

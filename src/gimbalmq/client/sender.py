@@ -18,7 +18,7 @@ from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError, ProtocolError, SendError, StateError, TransportError
-from gimbalmq.flows.outgoing import body_of, check_sendable, more_properties, prepare
+from gimbalmq.flows.outgoing import check_sendable, prepare
 from gimbalmq.flows.send import Attempt, Sending, stored_result
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
@@ -79,7 +79,7 @@ class Sender(Outbound):
         now_ms = time.time_ns() // 1_000_000
         message_id = self.new_id(now_ms)
         info = self.info(message.topic, timeout_s)
-        outgoing = prepare(message, message_id, self._limits)
+        outgoing = prepare(message, message_id, self.limits)
         target = self.publishing.next_queue(info, None)
         request = self.plain_request(target, outgoing, now_ms)
         attempt = None
@@ -125,9 +125,7 @@ class Sender(Outbound):
         # A forked child must not touch the connections.
         self.check_process()
         info = self.info(message.topic, timeout_s)
-        body, sys_flag = body_of(message, self._limits)
-        more = more_properties(message, self.id_digits)
-        return self._frames.send(message, body, sys_flag, more, info, timeout_s)
+        return self._frames.send(message, info, timeout_s)
 
     def send_oneway(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
