@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -204,8 +204,8 @@ class Frames:
         """These messages are stored: a `StoredTogether`."""
         size, results = 0, []
         broker, started_s, run = "", 0.0, 0
-        for flight, answer in answers:
-            assert isinstance(flight, _FrameFlight)
+        # What is given to `offer` with `_together` comes back here, and nothing else.
+        for flight, answer in cast("list[tuple[_FrameFlight, StoredAnswer]]", answers):
             queue, place = flight.queue, answer.place
             if place.queue_id != queue.queue_id:
                 queue = MessageQueue(queue.topic, queue.broker, place.queue_id)
