@@ -39,8 +39,10 @@ from pathlib import Path
 import pytest
 
 from docs_spark import SparkPrograms
-from gimbalmq import Message, Producer, PushConsumer
+from gimbalmq import Admin, Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
+from sharing import shared_out
+from waiting import eventually
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -228,13 +230,8 @@ def members(examples_cluster):
         member.subscribe("orders", listener=lambda message: None)
         running.append(member)
     with running[0], running[1]:
-        deadline = time.monotonic() + 30
-        while any(
-            len([queue for queue in one.assignment() if queue.topic == "orders"]) != 4
-            for one in running
-        ):
-            assert time.monotonic() < deadline, "the members do not share the topic"
-            time.sleep(0.02)
+        with Admin(examples_cluster.nameserver) as admin:
+            eventually(lambda: shared_out(admin, "billing", "orders", running, 8))
         yield
 
 

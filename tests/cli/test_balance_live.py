@@ -7,12 +7,13 @@ import json
 import pytest
 
 from cli.admin_stage import owned, run
-from gimbalmq import Message, Producer, balance
+from gimbalmq import Admin, Message, Producer, balance
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.weights import QueueWeights
 from gimbalmq.runtime.member_answers import MemberAnswers
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.weights import encode_weights
+from sharing import shared_out
 from waiting import eventually
 
 
@@ -25,12 +26,13 @@ def loads(cluster, unique_name):
 
 
 @pytest.fixture
-def readers(member, topic, loads):
+def readers(cluster, group, member, topic, loads):
     """Two members that read published weights."""
     strategy = balance.strategy("WEIGHTED", weights="published", weights_topic=loads)
     options = {"allocation": strategy, "lease": True, "weights_interval_s": 0.1}
     members = [member(name, topic, **options) for name in ("ann", "bob")]
-    eventually(lambda: all(len(owned(one, topic)) == 2 for one in members))
+    with Admin(cluster.nameserver) as admin:
+        eventually(lambda: shared_out(admin, group, topic, members, 4))
     return members
 
 

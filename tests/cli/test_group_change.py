@@ -11,6 +11,7 @@ from cli.admin_stage import owned, run
 from gimbalmq import DeadLetter, Message, Producer, balance
 from gimbalmq.client.admin import Admin
 from gimbalmq.client.dead_letters import DeadLetters
+from sharing import shared_out
 from waiting import eventually
 
 
@@ -27,10 +28,9 @@ def topic(topic, cluster):
 
 def test_explain_tells_what_would_change_without_a_member(cluster, group, topic, member):
     ann, bob = member("ann"), member("bob")
-    eventually(lambda: len(owned(ann, topic)) == len(owned(bob, topic)) == 2)
+    with Admin(cluster.nameserver) as admin:
+        eventually(lambda: shared_out(admin, group, topic, (ann, bob), 4))
     queue = min(owned(bob, topic))
-    with Admin(cluster.nameserver) as admin:  # every member has to know of every other one
-        eventually(lambda: not admin.explain(group, queue).differences)
     said = run(cluster, "group", "explain", group, queue.path, "--without", "bob", "--json")
     assert said.code == 0, said.err
     document = json.loads(said.out)

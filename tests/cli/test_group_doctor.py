@@ -14,12 +14,25 @@ from gimbalmq.flows.lock import lock
 from gimbalmq.flows.offset import store_offset
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
+from sharing import noticed, shared_out
 from waiting import eventually
 
 
-def settle(topic, *members, queues=4):
-    eventually(lambda: sum(len(owned(one, topic)) for one in members) == queues
-               and len(set().union(*(owned(one, topic) for one in members))) == queues)  # fmt: skip
+@pytest.fixture
+def settle(cluster, group, topic):
+    """Waits until the topic's queues have one owner each, and all members agree on it."""
+
+    def wait(*members, queues=4):
+        with Admin(cluster.nameserver) as admin:
+            eventually(lambda: shared_out(admin, group, topic, members, queues))
+
+    return wait
+
+
+def caught_up(cluster, group, topic):
+    """Wait until everything is consumed, and stored as consumed."""
+    with Admin(cluster.nameserver) as admin:
+        eventually(lambda: {one.lag for one in admin.offsets(group, topic).values()} == {0})
 
 
 def doctor(cluster, group):
@@ -40,10 +53,11 @@ def send(cluster, topic, count=12):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_healthy_group_is_healthy(cluster, group, topic, member, ordered):
+def test_a_healthy_group_is_healthy(cluster, group, topic, member, ordered, settle):
     send(cluster, topic)
     members = [member("ann", ordered=ordered), member("bob", ordered=ordered)]
-    settle(topic, *members)
+    settle(*members)
+    caught_up(cluster, group, topic)
     assert doctor(cluster, group) == {}
     text = run(cluster, "group", "doctor", group, "--interval", "0.2")
     assert (text.code, text.out) == (0, f"group '{group}' is healthy\n")
@@ -58,46 +72,61 @@ def test_a_group_that_left_is_told(cluster, group, topic, member):
     assert "3 messages wait" in doctor(cluster, group)["NO_MEMBERS"]["message"]
 
 
-def test_unequal_subscriptions_are_found(cluster, group, topic, member):
+def test_unequal_subscriptions_are_found(cluster, group, topic, member, settle):
     ann, bob = member("ann"), member("bob", tags="paid")
-    settle(topic, ann, bob)
+    settle(ann, bob)
     assert doctor(cluster, group).keys() == {"UNEQUAL_SUBSCRIPTIONS"}
 
 
 def test_mixed_strategies_are_found_with_the_queues_they_spoil(cluster, group, topic, member):
     ann, bob = member("ann"), member("bob", allocation="AVG_BY_CIRCLE")
-    eventually(lambda: len(owned(ann, topic)) == len(owned(bob, topic)) == 2)
+    first, second, _, last = sorted(
+        MessageQueue(topic, broker.name, number) for broker in cluster.brokers for number in (0, 1)
+    )
+    with Admin(cluster.nameserver) as admin:
+        eventually(
+            lambda: (
+                owned(ann, topic) == {first, second}
+                and owned(bob, topic) == {second, last}
+                and noticed(admin, group, first)
+            )
+        )
     found = doctor(cluster, group)
     assert found.keys() == {"MIXED_STRATEGIES", "QUEUE_UNOWNED", "QUEUE_DOUBLY_OWNED"}
     assert len(found["QUEUE_UNOWNED"]["queues"]) == 1
 
 
 def test_strategies_of_ours_that_differ_fall_back_together_and_are_told(
-    cluster, group, topic, member
+    cluster, group, topic, member, settle
 ):
     ann, bob = member("ann", allocation="CAPPED_HASH"), member("bob", allocation="CROSS_TOPIC")
-    settle(topic, ann, bob)
+    settle(ann, bob)
     found = doctor(cluster, group)
     assert {code: one["severity"] for code, one in found.items()} == {"MIXED_STRATEGIES": "warning"}
 
 
-def test_more_members_than_queues_are_found(cluster, group, topic, member):
+def test_more_members_than_queues_are_found(cluster, group, topic, member, settle):
     members = [member(f"member-{number}") for number in range(5)]
-    settle(topic, *members)
+    settle(*members)
     found = doctor(cluster, group)
     assert found.keys() == {"IDLE_MEMBERS"}
     assert found["IDLE_MEMBERS"]["members"] == [members[4].client_id]
 
 
-def test_a_listener_that_hangs_is_found(cluster, group, topic, member):
-    end = threading.Event()
-    one = member("ann", listener=lambda message: end.wait(20.0) and None)
-    settle(topic, one)
+def test_a_listener_that_hangs_is_found(cluster, group, topic, member, settle):
+    end, busy = threading.Event(), []
+
+    def hang(message):
+        busy.append(message.queue)
+        end.wait(60.0)
+
+    one = member("ann", listener=hang)
+    settle(one)
     send(cluster, topic)
     with Admin(cluster.nameserver) as admin:
-        held = eventually(lambda: [
-            queue for queue, offsets in admin.offsets(group, topic).items() if offsets.maximum
-        ])  # fmt: skip
+        held = {queue for queue, one in admin.offsets(group, topic).items() if one.maximum}
+    assert held
+    eventually(lambda: set(busy) == held)
     try:
         found = doctor(cluster, group)
     finally:
@@ -106,9 +135,9 @@ def test_a_listener_that_hangs_is_found(cluster, group, topic, member):
     assert set(found["OFFSET_STUCK"]["queues"]) == {queue.path for queue in held}
 
 
-def test_an_offset_beyond_the_end_is_found(cluster, group, topic, member):
+def test_an_offset_beyond_the_end_is_found(cluster, group, topic, member, settle):
     one = member("ann")
-    settle(topic, one)
+    settle(one)
     one.stop()
     queue = MessageQueue(topic, "broker-a", 0)
     address = next(broker.address for broker in cluster.brokers if broker.name == "broker-a")
@@ -119,14 +148,14 @@ def test_an_offset_beyond_the_end_is_found(cluster, group, topic, member):
     assert found["OFFSET_JUMPED"]["queues"] == [queue.path]
 
 
-def test_a_lock_that_a_stranger_holds_is_found(cluster, group, topic, member):
+def test_a_lock_that_a_stranger_holds_is_found(cluster, group, topic, member, settle):
     queue = MessageQueue(topic, "broker-a", 0)
     address = next(broker.address for broker in cluster.brokers if broker.name == "broker-a")
     pool = ConnectionPool()  # the embedded broker releases locks with the connection
     assert run_inline(lock(address, group, "10.0.0.9@dead", [queue]), pool)
     try:
         one = member("ann", ordered=True)
-        settle(topic, one, queues=3)
+        settle(one, queues=3)
         found = doctor(cluster, group)
         assert found.keys() == {"LOCK_HELD_BY_DEAD"}
         assert found["LOCK_HELD_BY_DEAD"]["queues"] == [queue.path]
@@ -138,7 +167,7 @@ def test_a_lock_that_a_stranger_holds_is_found(cluster, group, topic, member):
         assert "QUEUE_UNOWNED" in unprobed.out
     finally:
         pool.close()
-    settle(topic, one)
+    settle(one)
     assert doctor(cluster, group) == {}, "the probe has left no lock behind"
 
 
@@ -151,8 +180,8 @@ def test_an_unknown_group_is_a_failure_and_not_a_finding(cluster):
 # ---- guard -----------------------------------------------------------------------------------
 
 
-def test_the_guard_leaves_our_own_groups_to_themselves(cluster, group, topic, member):
-    settle(topic, member("ann"))
+def test_the_guard_leaves_our_own_groups_to_themselves(cluster, group, topic, member, settle):
+    settle(member("ann"))
     said = run(cluster, "group", "guard", group, "--for", "0.3", "--json")
     assert said.code == 0
     deeds = [json.loads(line) for line in said.out.splitlines()]

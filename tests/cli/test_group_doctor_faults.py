@@ -19,6 +19,7 @@ from gimbalmq.runtime import instance
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.runtime.member_answers import MemberAnswers
 from gimbalmq.wire.codes import RequestCode, version_ordinal
+from sharing import agreed, shared_out
 from waiting import eventually
 
 
@@ -67,7 +68,7 @@ def test_mixed_releases_are_found(cluster, admin, group, topic, member, monkeypa
 
     monkeypatch.setattr(instance, "heartbeat_request", older)
     members = [member(name, topic) for name in ("ann", "old-bob")]
-    eventually(lambda: all(len(owned(one, topic)) == 2 for one in members))
+    eventually(lambda: shared_out(admin, group, topic, members, 4))
     said = found(admin, group)
     assert said.keys() == {"MIXED_VERSIONS"}
     assert "4.9.5" in said["MIXED_VERSIONS"].message
@@ -116,7 +117,12 @@ def test_many_small_topics_on_one_member_are_skew(cluster, admin, group, member,
     for topic in topics:
         cluster.create_topic(topic, queues=1, brokers=["broker-a"])
     members = [member(name, *topics) for name in ("ann", "bob", "cid")]
-    eventually(lambda: [len(owned(one, *topics)) for one in members] == [6, 0, 0])
+    eventually(
+        lambda: (
+            [len(owned(one, *topics)) for one in members] == [6, 0, 0]
+            and agreed(admin, group, owned(members[0], *topics))
+        )
+    )
     said = found(admin, group)
     assert said["SKEW"].members == (members[0].client_id,)
     assert "CROSS_TOPIC" in said["SKEW"].action
@@ -128,7 +134,7 @@ def test_a_queue_that_is_not_let_go_is_found(cluster, admin, group, topic, membe
 
     def hang(message):
         busy.append(message)
-        end.wait(30.0)
+        end.wait(60.0)
 
     ann = member("ann", topic, listener=hang, release_drain_s=30.0)
     eventually(lambda: len(owned(ann, topic)) == 4)

@@ -7,6 +7,7 @@ import pytest
 
 from gimbalmq import Admin, Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
+from sharing import shared_out
 from waiting import eventually
 
 QUEUES = 8
@@ -67,25 +68,27 @@ def test_no_message_is_lost_and_no_queue_is_left_to_nobody(cluster, topic, befor
         consumer.subscribe(topic, listener=lambda message: got.append(int(message.body)))
         return consumer.start()
 
-    def shares():
-        return [[q for q in one.assignment() if q.topic == topic] for one in members.values()]
-
     def settled():
-        held = [queue for share in shares() for queue in share]
-        return len(held) == len(set(held)) == QUEUES
+        return shared_out(admin, group, topic, members.values(), QUEUES)
 
     members = {name: member(name, before) for name in ("ann", "bob", "cid")}
     try:
-        eventually(settled)
-        with Load(cluster.nameserver, topic) as load, Admin(cluster.nameserver) as admin:
-            for name in tuple(members):
-                members.pop(name).stop()
-                members[name] = member(name, after)
-                eventually(settled)
-                mixed = [one.code for one in admin.diagnose(group, interval_s=0.2).findings]
-                assert mixed == (["MIXED_STRATEGIES"] if name != "cid" else [])
-                seen = len(got)
-                eventually(lambda so_far=seen: len(got) > so_far + 20)
+        with Admin(cluster.nameserver) as admin:
+
+            def found():
+                return [one.code for one in admin.diagnose(group, interval_s=0.2).findings]
+
+            eventually(settled)
+            with Load(cluster.nameserver, topic) as load:
+                for name in tuple(members):
+                    members.pop(name).stop()
+                    members[name] = member(name, after)
+                    eventually(settled)
+                    mixed = ["MIXED_STRATEGIES"] if name != "cid" else []
+                    # On a busy machine a queue may stand still for as long as the doctor looks.
+                    eventually(lambda wanted=mixed: found() == wanted)
+                    seen = len(got)
+                    eventually(lambda so_far=seen: len(got) > so_far + 20)
         eventually(lambda: set(got) == set(load.sent))
         assert len(got) == len(set(got)), "with leases nothing comes twice"
     finally:

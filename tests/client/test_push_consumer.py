@@ -195,13 +195,15 @@ def test_a_pull_asks_for_32_messages_and_may_be_held_for_15_seconds(cluster):
 @pytest.mark.rule("B4.2h")
 def test_a_committed_offset_above_zero_rides_along_with_the_pull(cluster):
     cluster.committed["orders", 0] = 2
-    got = []
-    with consumer_of(cluster, got.append):
-        eventually(lambda: got)
-    pulls = [r.fields for r in cluster.requests if r.code == RequestCode.PULL_MESSAGE]
-    mine = next(f for f in pulls if (f["topic"], f["queueId"]) == ("orders", "0"))
+
+    def first_pull(queue_id):
+        pulls = [r.fields for r in list(cluster.requests) if r.code == RequestCode.PULL_MESSAGE]
+        its_own = ("orders", queue_id)
+        return next((one for one in pulls if (one["topic"], one["queueId"]) == its_own), None)
+
+    with consumer_of(cluster, lambda _: None):
+        mine, young = (eventually(lambda one=one: first_pull(one)) for one in ("0", "1"))
     assert (mine["commitOffset"], int(mine["sysFlag"]) & 1) == ("2", 1)
-    young = next(f for f in pulls if (f["topic"], f["queueId"]) == ("orders", "1"))
     assert int(young["sysFlag"]) & 1 == 0
 
 

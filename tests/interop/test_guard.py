@@ -100,8 +100,8 @@ def test_an_ordered_java_group_resumes_soon_after_a_member_was_killed(
     else:
         eventually(lambda: "missing" in kinds(deeds))
         assert codes(admin, group_name, interval_s=0.5) == ["LOCK_HELD_BY_DEAD"]
-        eventually(lambda: len(own(survivor, topic)) == QUEUES, 30.0)
-        assert time.monotonic() - killed < 20.0, "without help it takes 45 s and more"
+        eventually(lambda: len(own(survivor, topic)) == QUEUES)
+        assert time.monotonic() - killed < 40.0, "without help it takes 45 s and more"
     released = next(deed for deed in deeds if deed.kind == "release")
     assert (released.members, released.done) == ((victim.client_id,), True)
     with Producer("after", nameserver=apache.nameserver) as producer:
@@ -162,7 +162,16 @@ def test_the_doctor_finds_what_is_wrong_among_java_members(
 ):
     first = java_peer.push_consumer(group_name, topic, tags="paid")
     second = java_peer.push_consumer(group_name, topic, allocation="AVG_BY_CIRCLE")
-    eventually(lambda: len(own(first, topic)) == len(own(second, topic)) == QUEUES // 2, 90.0)
+    queues = sorted(admin.route(topic).subscribe_queues())
+    half, circle = set(queues[: QUEUES // 2]), set(queues[1::2])
+    # One of them gives each of the shares, whoever is listed first.
+    eventually(
+        lambda: (
+            own(first, topic) in (half, set(queues) - half)
+            and own(second, topic) in (circle, set(queues) - circle)
+        ),
+        90.0,
+    )
     found = {one.code: one for one in admin.diagnose(group_name, interval_s=0.5).findings}
     assert found.keys() == {
         "MIXED_STRATEGIES",

@@ -2,10 +2,11 @@
 
 import pytest
 
-from gimbalmq import Message, Producer, PushConsumer, balance
+from gimbalmq import Admin, Message, Producer, PushConsumer, balance
 from gimbalmq.model.weights import QueueWeights
 from gimbalmq.wire.weights import encode_weights
 from interop.python_member import PythonMember
+from sharing import agreed, shared_out
 
 
 @pytest.mark.matrix
@@ -33,8 +34,16 @@ def test_members_that_are_killed_at_the_same_time_come_back_to_their_queues(
     try:
         for name in ("ann", "bob", "cid"):
             start(name)
-        eventually(lambda: sorted(map(len, shares().values())) == [2, 3, 3], 30.0)
+        with Admin(rocketmq.nameserver) as admin:
+            queues = admin.route(topic).subscribe_queues()
+
+            def settled():
+                held = [queue for share in shares().values() for queue in share]
+                return sorted(held) == sorted(queues) and agreed(admin, group_name, queues)
+
+            eventually(settled)
         before = shares()
+        assert sorted(map(len, before.values())) == [2, 3, 3]
         for name in ("bob", "cid"):
             members.pop(name).kill()
         start("bob")  # has not seen the other one go: it asks, through a broker
@@ -75,7 +84,9 @@ def test_a_group_follows_weights_that_are_published_on_real_brokers(
         ]
 
     with consumers[0], consumers[1]:
-        eventually(lambda: list(map(len, shares())) == [4, 4], 30.0)
+        with Admin(rocketmq.nameserver) as admin:
+            eventually(lambda: shared_out(admin, group_name, topic, consumers, 8))
+        assert list(map(len, shares())) == [4, 4]
         heavy = next(iter(shares()[0]))
         document = QueueWeights(1, topic, 0, {heavy.path: 7.0})
         with Producer("load-profile", nameserver=rocketmq.nameserver) as producer:

@@ -105,25 +105,31 @@ def test_only_the_asked_part_of_a_batch_is_consumed(pool_with, results):
 
 @pytest.mark.rule("B5.1j")
 def test_slow_listeners_share_one_queue(pool_with, results):
-    pool = pool_with(lambda _: time.sleep(0.05), workers=20)
-    started = time.monotonic()
+    all_are_here = threading.Barrier(20, timeout=20.0)
+    pool = pool_with(lambda _: all_are_here.wait(), workers=20)
     pool.submit(consume_of(20))
-    results.wait(20)
-    # One after the other would take 1 s; together they need little more than one listener.
-    assert time.monotonic() - started < 0.6
+    # One after the other, nobody would get past the barrier.
+    assert results.wait(20, 60.0).failures() == []
 
 
 def test_slow_listeners_share_a_queue_also_after_quick_ones(pool_with, results):
-    pause = [0.0]
-    pool = pool_with(lambda _: time.sleep(pause[0]) if pause[0] else None, workers=20)
+    slow, running, most = threading.Event(), set(), []
+
+    def listener(message):
+        if slow.is_set():
+            running.add(message.queue_offset)
+            most.append(len(running))
+            time.sleep(0.05)
+            running.discard(message.queue_offset)
+
+    pool = pool_with(listener, workers=20)
     pool.submit(consume_of(2000))
     results.wait(2000)
-    pause[0] = 0.05
-    started = time.monotonic()
+    slow.set()
     pool.submit(consume_of(20, epoch=2))
     results.wait(2020)
     # A worker that took a long run notices, and gives the rest of it back.
-    assert time.monotonic() - started < 0.7
+    assert max(most) > 2
 
 
 def test_quick_listeners_get_long_runs(pool_with, results):
