@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from gimbalmq import Message, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
-from gimbalmq.broker.ports import listen
+from gimbalmq.broker.ports import PortClaims, listen
 from gimbalmq.broker.services import BrokerService
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.errors import GimbalError
@@ -85,13 +85,17 @@ def test_a_broker_tells_messages_lag_members_and_connections(tmp_path, topic_nam
 
 
 def test_the_command_answers_prometheus_where_it_is_told_to():
-    with listen("127.0.0.1", 0, what="a free port") as taken:
-        port = taken.getsockname()[1]
-    command = [
-        *(sys.executable, "-c", "from gimbalmq.cli.main import main; main()", "broker"),
-        *("--nameserver", "127.0.0.1:1", "--port", "0", "--json"),
-        *("--metrics-port", str(port)),
-    ]
+    with PortClaims() as claims:
+        port = claims.choose()
+        command = [
+            *(sys.executable, "-c", "from gimbalmq.cli.main import main; main()", "broker"),
+            *("--nameserver", "127.0.0.1:1", "--port", "0", "--json"),
+            *("--metrics-port", str(port)),
+        ]
+        check_metrics(command, port)
+
+
+def check_metrics(command, port):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -256,10 +256,16 @@ def test_stats_say_what_was_consumed_and_where_each_queue_stands(
         if message.body == b"b":
             raise RetryLater(delay_level=18)
 
+    def at_the_end():
+        """Its numbers, when everything is done and the next pull is under way."""
+        found = consumer.stats()
+        states = {one.state for one in found.queues if one.queue.topic == topic}
+        done = (found.consumed, found.retried, found.cached) == (2, 1, 0)
+        return found if done and states == {"pull in flight"} else None
+
     with consumer_of(listener) as consumer:
-        wait_for(lambda: consumer.stats().retried == 1)
         wait_for(lambda: consumer.probe().ready)
-        stats = consumer.stats()
+        stats = wait_for(at_the_end)
     assert (stats.group, stats.client_id) == (group, consumer.client_id)
     assert (stats.consumed, stats.failed, stats.cached, stats.lag) == (2, 1, 0, 0)
     assert stats.latency_s is not None

@@ -36,7 +36,7 @@ class HoldingCluster(SmallCluster):
             self.push(response_to(request, fields=fields))
 
     def wait_held(self, count):
-        deadline = time.monotonic() + 10.0
+        deadline = time.monotonic() + 60.0
         while len(self.held) < count:
             assert time.monotonic() < deadline, f"{len(self.held)} of {count} arrived"
             time.sleep(0.001)
@@ -210,7 +210,7 @@ def test_a_oneway_send_asks_for_no_answer_and_is_not_repeated(cluster):
     with Producer("shop", nameserver=cluster.address) as producer:
         queue = MessageQueue("orders", "broker-a", 2)
         assert producer.send_oneway(message(), queue=queue) is None
-        deadline = time.monotonic() + 5.0
+        deadline = time.monotonic() + 60.0
         while not cluster.sent:
             assert time.monotonic() < deadline
     (request,) = cluster.sent

@@ -334,7 +334,7 @@ def test_pull_kinds_tell_the_listener_and_survive_what_it_raises(poller, puller,
     def heard():
         """The queues that are held by what the listener was told."""
         held = set()
-        for news in list(told):
+        for news in told:
             held = set(news[1]) if classic else (held | {*news[0].acquired}) - {*news[0].revoked}
         return held
 

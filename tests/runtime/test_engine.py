@@ -64,11 +64,11 @@ def result_of(engine, start):
         there.set()
 
     engine.post(lambda: start(done))
-    assert there.wait(10.0)
+    assert there.wait(60.0)
     return got[0]
 
 
-def ask(engine, address, code=34, timeout_s=3.0):
+def ask(engine, address, code=34, timeout_s=20.0):
     return result_of(engine, lambda done: engine.call(address, Command(code), timeout_s, done))
 
 
@@ -206,9 +206,15 @@ def test_a_server_that_hangs_up_at_once_is_not_stormed(engine):
 @pytest.mark.rule("B10.19a")
 def test_during_the_pause_the_error_says_when_the_next_try_is(engine):
     address = f"127.0.0.1:{closed_port()}"
-    ask(engine, address)
+
+    def ask_again_at_once(done):
+        def again(_refused):
+            engine.call(address, Command(34), 3.0, done)
+
+        engine.call(address, Command(34), 3.0, again)
+
     assert f"{address} could not be used 1 times in a row; trying again in 0.1 s" in str(
-        ask(engine, address)
+        result_of(engine, ask_again_at_once)
     )
 
 

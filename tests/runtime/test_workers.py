@@ -49,7 +49,7 @@ class Results:
     def failures(self):
         return sorted(failure for run in self.runs for failure in run.failures)
 
-    def wait(self, count, timeout_s=10.0):
+    def wait(self, count, timeout_s=60.0):
         with self._changed:
             assert self._changed.wait_for(lambda: len(self.positions()) >= count, timeout_s)
         return self
@@ -109,7 +109,7 @@ def test_slow_listeners_share_one_queue(pool_with, results):
     pool = pool_with(lambda _: all_are_here.wait(), workers=20)
     pool.submit(consume_of(20))
     # One after the other, nobody would get past the barrier.
-    assert results.wait(20, 60.0).failures() == []
+    assert results.wait(20).failures() == []
 
 
 def test_slow_listeners_share_a_queue_also_after_quick_ones(pool_with, results):
@@ -147,7 +147,7 @@ def test_a_hung_listener_does_not_hold_up_what_it_has_not_started(pool_with, res
     def listener(message):
         if message.queue_offset == 0:
             stuck.set()
-            go_on.wait(10.0)
+            go_on.wait(60.0)
 
     pool = pool_with(listener, workers=2)
     pool.submit(consume_of(100))
@@ -274,7 +274,7 @@ class Gate:
     def __call__(self, message):
         self.got.append(message.queue_offset)
         self.entered.set()
-        self.open.wait(10.0)
+        self.open.wait(60.0)
 
 
 @pytest.mark.rule("B5.1i")
@@ -331,7 +331,7 @@ def test_a_cancelled_run_is_finished_when_later_messages_have_begun(pool_with, r
     def listener(message):
         if message.queue_offset == 5000:
             entered.set()
-            gate.wait(10.0)
+            gate.wait(60.0)
             time.sleep(0.01)  # longer than a run may take before it is shared
         if message.queue_offset == 6000:
             later.set()
@@ -356,7 +356,7 @@ def test_a_slow_message_among_quick_ones_holds_up_nothing_else(pool_with, result
     def listener(message):
         if message.queue_offset == 5000:
             entered.set()
-            gate.wait(10.0)
+            gate.wait(60.0)
 
     pool = pool_with(listener, workers=4)
     pool.submit(consume_of(5000))
@@ -399,7 +399,7 @@ def test_a_run_that_is_cancelled_in_its_middle_counts_the_rest_as_not_done(pool_
     def listener(_message):
         if slow[0]:
             entered.set()
-            gate.wait(10.0)
+            gate.wait(60.0)
             time.sleep(0.01)  # longer than a run may take before it is shared
 
     pool = pool_with(listener, workers=1)

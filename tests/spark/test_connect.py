@@ -11,16 +11,22 @@ import pytest
 
 from gimbalmq import Admin, Message, Producer
 from gimbalmq.broker import EmbeddedCluster
+from gimbalmq.broker.ports import PortClaims
 from spark.standalone import Session, awaited, spark_environment
-from transport.server import closed_port
 
 STARTED = re.compile(r"Spark Connect server started at")
 
 
 @pytest.fixture
-def server(tmp_path):
+def port():
+    """A free one, which nobody of this user takes while the test runs."""
+    with PortClaims() as claims:
+        yield claims.choose()
+
+
+@pytest.fixture
+def server(tmp_path, port):
     """A Spark Connect server as its own script starts it; tasks are tried again, as on a cluster."""
-    port = closed_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": port,

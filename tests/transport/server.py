@@ -120,7 +120,13 @@ def silent(_request):
     """Never answers."""
 
 
+#: Bound, and never listening: who connects is refused, and no other process gets the port.
+_closed = []
+
+
 def closed_port():
-    """A port of this machine on which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """A port of this machine on which nobody listens, or ever will in this process."""
+    taken = socket.socket()
+    taken.bind(("127.0.0.1", 0))
+    _closed.append(taken)
+    return taken.getsockname()[1]
