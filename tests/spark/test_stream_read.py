@@ -26,10 +26,16 @@ def new_topic(cluster, topic_name):
     return topic_name
 
 
+#: Until a query without news tells how it is, and how often one that runs on looks for news.
+IDLE_PROGRESS = "spark.sql.streaming.noDataProgressEventInterval"
+LOOK = "200 milliseconds"
+
+
 @pytest.fixture
 def stream(spark, tmp_path):
     """Start a query into Parquet files of the test; returns the query."""
     queries = []
+    spark.conf.set(IDLE_PROGRESS, "500")
 
     def start(nameserver, topic, *, now=True, name="", **options):
         given = {"nameserver": nameserver, "topic": topic, "startingOffsets": "earliest"}
@@ -39,7 +45,8 @@ def stream(spark, tmp_path):
             .option("path", str(tmp_path / f"out{name}"))
             .option("checkpointLocation", str(tmp_path / f"checkpoint{name}"))
         )
-        query = (writer.trigger(availableNow=True) if now else writer).start()
+        trigger = {"availableNow": True} if now else {"processingTime": LOOK}
+        query = writer.trigger(**trigger).start()
         queries.append(query)
         if now:
             assert query.awaitTermination(90)
@@ -48,6 +55,7 @@ def stream(spark, tmp_path):
     yield start
     for query in queries:
         query.stop()
+    spark.conf.unset(IDLE_PROGRESS)
 
 
 @pytest.fixture
