@@ -83,9 +83,10 @@ def apache_engine(tmp_path_factory, rocketmq_version):
         yield engine
 
 
-@pytest.fixture(scope="module")
-def embedded_engine(tmp_path_factory):
-    engine = Embedded(tmp_path_factory.mktemp("embedded"))
+@pytest.fixture
+def embedded_engine(tmp_path):
+    """A cluster of the test's own: what others stored would have to make room, and its own, too."""
+    engine = Embedded(tmp_path)
     with engine.cluster:
         yield engine
 
@@ -98,7 +99,7 @@ def cleaning_engine(tmp_path, rocketmq_version):
         yield engine
 
 
-@pytest.fixture(params=["apache", "embedded"])
+@pytest.fixture(params=["apache", pytest.param("embedded", marks=pytest.mark.product)])
 def engine(request):
     return request.getfixturevalue(f"{request.param}_engine")
 

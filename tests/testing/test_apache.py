@@ -184,7 +184,13 @@ def test_a_second_start_downloads_and_compiles_nothing(apache, capfd):
     assert "download" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("paused", [False, True], ids=["running", "paused"])
+@pytest.mark.parametrize(
+    "paused",
+    [
+        pytest.param(False, id="running"),
+        pytest.param(True, id="paused", marks=pytest.mark.product),
+    ],
+)
 def test_a_server_ends_when_the_process_that_started_it_is_killed(
     rocketmq_version, tmp_path, paused
 ):
