@@ -62,11 +62,16 @@ def places_of(line):
     ]
 
 
+def _marks(line):
+    needed = [pytest.mark.apache] * ("--engine apache" in line)
+    return needed + [pytest.mark.product] * (line in BY_MATRIX_ONLY)
+
+
 def run_by(place):
     """The examples that the tests of one place run."""
     assert place in PLACES
     return [
-        pytest.param(line, id=line, marks=[pytest.mark.product] * (line in BY_MATRIX_ONLY))
+        pytest.param(line, id=line, marks=_marks(line))
         for line in examples()
         if place in places_of(line) and line not in NOT_RUN
     ]
