@@ -153,7 +153,7 @@ def java_peer(
     rocketmq: ApacheRocketMQ | EmbeddedCluster, rocketmq_version: str
 ) -> Iterator[JavaPeer]:
     """A Java process for clients that need no process of their own, shared by the whole run."""
-    peer = JavaPeer(rocketmq.nameserver, version=rocketmq_version, client_options=LIVELY).start()
+    peer = JavaPeer(rocketmq.nameserver, version=rocketmq_version, **LIVELY).start()
     yield peer
     # The cluster goes, too: nobody needs the good-bye of each client, which takes seconds.
     peer.kill()
@@ -173,7 +173,7 @@ def new_java_peer(
     peers: list[JavaPeer] = []
 
     def start() -> JavaPeer:
-        peer = JavaPeer(rocketmq.nameserver, version=rocketmq_version, client_options=LIVELY)
+        peer = JavaPeer(rocketmq.nameserver, version=rocketmq_version, **LIVELY)
         peers.append(peer.start())
         return peer
 

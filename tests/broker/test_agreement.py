@@ -47,7 +47,7 @@ def act(cluster, version, topic, group):
         update_topic=("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "2", "-w", "2"),
         update_group=("updateSubGroup", "-c", "DefaultCluster", "-g", group, "-q", "2", "-r", "5"),
     )
-    with JavaPeer(cluster.nameserver, version=version, client_options=LIVELY) as peer:
+    with JavaPeer(cluster.nameserver, version=version, **LIVELY) as peer:
         producer = peer.producer(f"{group}-shop", instance="shop")
         queues = [MessageQueue(topic, name, n) for name in ("broker-a", "broker-b") for n in (0, 1)]
         sent = []

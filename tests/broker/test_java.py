@@ -42,7 +42,7 @@ def cluster(rocketmq_version):
 
 @pytest.fixture(scope="module")
 def peer(cluster, rocketmq_version):
-    running = JavaPeer(cluster.nameserver, version=rocketmq_version, client_options=LIVELY).start()
+    running = JavaPeer(cluster.nameserver, version=rocketmq_version, **LIVELY).start()
     yield running
     # The cluster goes, too: nobody needs the good-bye of each client, which takes seconds.
     running.kill()
@@ -174,7 +174,7 @@ def test_a_lite_pull_consumer_polls_and_commits(peer, orders, group_name):
 def test_three_members_share_the_queues_and_two_go_on_when_one_is_killed(
     cluster, peer, orders, group_name, ordered
 ):
-    with JavaPeer(cluster.nameserver, version=peer.version, client_options=LIVELY) as doomed:
+    with JavaPeer(cluster.nameserver, version=peer.version, **LIVELY) as doomed:
         victim = doomed.push_consumer(group_name, orders, ordered=ordered)
         others = [peer.push_consumer(group_name, orders, ordered=ordered) for _ in range(2)]
         for member in (victim, *others):
@@ -281,7 +281,7 @@ def test_java_clients_sign_and_get_in_or_do_not(peer, group_name):
     with EmbeddedCluster(accounts=accounts) as guarded:
         guarded.create_topic("orders", queues=2)
         guarded.create_topic("other", queues=2)
-        options = {"version": peer.version, "client_options": LIVELY}
+        options = {"version": peer.version, **LIVELY}
         with JavaPeer(guarded.nameserver, **options) as client:
             keys = {"access_key": "shop", "secret_key": "shop-secret"}
             consumer = client.push_consumer(group_name, "orders", **keys)

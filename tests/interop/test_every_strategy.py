@@ -23,7 +23,7 @@ BROKERS = ("room1@x-a", "room2@x-b")
 ROOMS = ["room1", "room2"]
 SETTLE_S = 60.0
 MODES = ("concurrent", "ordered")
-PARALLEL = 4
+PARALLEL = 12
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def roomy(rocketmq_engine, rocketmq_version):
     )
     with (
         make(brokers=BROKERS) as cluster,
-        JavaPeer(cluster.nameserver, version=rocketmq_version, client_options=LIVELY) as java,
+        JavaPeer(cluster.nameserver, version=rocketmq_version, **LIVELY) as java,
     ):
         yield cluster, java
 

@@ -185,6 +185,10 @@ def test_clients_recover_by_themselves_from_a_frozen_server(
 # ---- producers ---------------------------------------------------------------------------------
 
 
+#: Between two messages of a thread: the test is about the outage, and reads all of them back.
+PAUSE_S = 0.002
+
+
 class Traffic:
     """Sends numbered messages from two threads, one waiting for each, one pipelined."""
 
@@ -214,7 +218,7 @@ class Traffic:
 
     def _sync(self):
         number = 0
-        while not self._stop.is_set():
+        while not self._stop.wait(PAUSE_S):
             number += 1
             body = b"sync %d" % number
             try:
@@ -224,7 +228,7 @@ class Traffic:
 
     def _pipelined(self):
         number, futures = 0, {}
-        while not self._stop.is_set():
+        while not self._stop.wait(PAUSE_S):
             number += 1
             body = b"pipelined %d" % number
             try:
@@ -261,7 +265,7 @@ def test_a_killed_broker_loses_nothing_that_was_acknowledged(
         eventually(lambda: traffic.count("broker-b") > after + 20)
     # Refusals of a broker that is just starting are final for pipelined sends, as in Java.
     assert all("broker-" in attempt for error in traffic.failed for attempt in error.attempts[:1])
-    options = {"version": rocketmq_version, "client_options": LIVELY}
+    options = {"version": rocketmq_version, **LIVELY}
     with (
         JavaPeer(cluster.nameserver, **options) as java,
         java.push_consumer(unique_name("reader"), topic, report="full") as consumer,
