@@ -198,3 +198,23 @@ def test_tags_are_compared_again_bodies_unpacked_batches_expanded_and_retry_topi
     ]
     assert event.offsets == [1, 2, 4]
     assert event.next_offset == 5, "what was left out is passed over"
+
+
+@pytest.mark.parametrize("stored", [(5, 6, 7, 8), (5,), (5, 7, 8), (5, 6, 9)])
+def test_the_offsets_are_those_of_the_messages_with_gaps_or_without(
+    instance, driver, events, stored
+):
+    fields = {
+        "nextBeginOffset": "9",
+        "minOffset": "0",
+        "maxOffset": "9",
+        "suggestWhichBrokerId": "0",
+    }
+    body = b"".join(encode_record(topic="orders", body=b"x", queue_offset=one) for one in stored)
+    driver.answer = lambda _address, request: response_to(request, 0, fields=fields, body=body)
+    instance.routes.learn(
+        TopicRoute("orders", (BrokerSet("a", "c", {0: "a:1"}),), (QueueData("a", 1, 1, 6),))
+    )
+    wanted = {"orders": parse_tags("orders", "*", 1)}
+    PullCalls(instance, "billing", wanted, PullSettings(), events.append).pull(Pull(QUEUE, 1, 5, 0))
+    assert tuple(events[0].offsets) == stored

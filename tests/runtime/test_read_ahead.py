@@ -11,6 +11,7 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.pull_calls import PullCalls, PullSettings
+from gimbalmq.runtime.read_ahead import Budget, ReadAhead
 from gimbalmq.wire.command import response_to
 from gimbalmq.wire.record import encode_record
 from gimbalmq.wire.subscription import parse_tags
@@ -256,6 +257,26 @@ def test_queues_share_what_a_member_may_ask_for_early():
         if command.fields["sysFlag"] == "0"
     ]
     assert early.count(1) == 2
+
+
+@pytest.mark.parametrize(
+    ("most", "queues", "part"), [(32, 1, 32), (32, 8, 4), (32, 9, 4), (32, 40, 1), (0, 3, 0)]
+)
+def test_a_queue_with_little_to_read_takes_next_to_nothing_from_the_others(most, queues, part):
+    budget = Budget(most)
+    budget.share(queues)
+    assert (budget.part, budget.left) == (part, most)
+
+
+def test_all_queues_together_keep_to_what_a_member_may_ask_for_early():
+    budget = Budget(5)
+    budget.share(3)
+    subscription = parse_tags("orders", "*", 1)
+    lanes = [ReadAhead(1, subscription, budget) for _ in range(3)]
+    for lane in lanes:
+        lane.learn(0, 32, 1000)
+        lane.learn(32, 64, 1000)
+    assert [len(lane.further(Pull(QUEUE, 1, 64, 0))) for lane in lanes] == [2, 2, 1]
 
 
 def test_an_offset_to_commit_rides_along_with_what_is_sent():

@@ -130,6 +130,5 @@ class ProcessQueue:
     @property
     def span(self) -> int:
         """Distance from the lowest unfinished to the highest cached offset; 0 when empty."""
-        if not self._batches:
-            return 0
-        return self._batches[-1].offsets[-1] - self._batches[0].lowest_unfinished
+        batches = self._batches
+        return batches[-1].offsets[-1] - batches[0].lowest_unfinished if batches else 0

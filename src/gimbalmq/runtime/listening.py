@@ -106,7 +106,9 @@ class Listening:
                     for position, message in zip(positions, messages, strict=True)
                     if is_named(error, message)
                 )
-        return consumed(work, until, sorted(failures), time.monotonic() - work.since)
+        if failures:
+            failures.sort()
+        return consumed(work, until, failures, time.monotonic() - work.since)
 
     def _by_listener(
         self, consume: Consume, positions: range
@@ -115,7 +117,7 @@ class Listening:
         messages = consume.batch.messages
         own = self._listener_for(consume.queue.topic)
         if own is not None:
-            return [(own, positions, list(messages[positions.start : positions.stop]))]
+            return [(own, positions, [*messages[positions.start : positions.stop]])]
         by_topic: dict[str, list[int]] = {}
         for position in positions:
             by_topic.setdefault(messages[position].topic, []).append(position)

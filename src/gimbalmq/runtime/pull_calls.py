@@ -7,7 +7,7 @@ when it does not work. What will be asked for next may go out early: see `read_a
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,8 +22,8 @@ from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.read_ahead import Budget, EarlyPull, ReadAhead
 from gimbalmq.wire.codes import PullFlag
 from gimbalmq.wire.command import Command
-from gimbalmq.wire.headers import parse_pull_response, pull_request
-from gimbalmq.wire.record import decode_records
+from gimbalmq.wire.headers import PullRequests, parse_pull_response
+from gimbalmq.wire.record import ReceivedMessage, decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["PullCalls", "PullSettings"]
@@ -50,6 +50,18 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str | None = None
 
 
+class _QueuePulls:
+    """What is known of the pulls of one queue, and what they have in common."""
+
+    __slots__ = ("advised", "ahead", "requests")
+
+    def __init__(self, ahead: ReadAhead, requests: PullRequests, advised: int) -> None:
+        self.ahead = ahead
+        self.requests = requests
+        #: The broker id that the broker advised to read the queue from.
+        self.advised = advised
+
+
 class PullCalls:
     """Sends the pulls of one group's member and reads their answers."""
 
@@ -65,150 +77,156 @@ class PullCalls:
         self._group = group
         self._subscriptions = subscriptions
         self._settings = settings
+        self._timeout_s = settings.consumer_timeout_when_suspend_s
         self._dispatch = dispatch
-        #: Broker id other than the master's that a broker advised to read a queue from.
-        self._advised: dict[MessageQueue, int] = {}
-        self._ahead: dict[MessageQueue, ReadAhead] = {}
+        self._queues: dict[MessageQueue, _QueuePulls] = {}
         self._budget = Budget(settings.pulls_ahead)
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is no longer this member's."""
-        self._advised.pop(queue, None)
-        ahead = self._ahead.pop(queue, None)
-        if ahead is not None:
-            ahead.drop()
-            self._budget.share(max(len(self._ahead), 1))
+        pulls = self._queues.pop(queue, None)
+        if pulls is not None:
+            pulls.ahead.drop()
+            self._budget.share(max(len(self._queues), 1))
 
     def pull(self, effect: Pull) -> None:
         """Ask for messages; answered by `PullAnswered` or `PullFailed`."""
         queue = effect.queue
-        ahead = self._ahead_of(effect)
+        pulls = self._queues.get(queue)
+        if pulls is None or not pulls.ahead.fits(effect, self._subscriptions[queue.topic]):
+            pulls = self._begin(effect, pulls)
+        ahead = pulls.ahead
         if ahead.moved is not None:
             moved, ahead.moved = ahead.moved, None
             ahead.drop()
-            self._pulled(effect, ahead, moved)
+            self._pulled(effect, pulls, moved)
             return
         early = ahead.take(effect)
-        place = self._instance.pull_place(queue, self._advised.get(queue, MASTER_ID))
-        if early is None:
-            if place is None:
+        place = self._instance.pull_place(queue, pulls.advised)
+        if place is None:
+            if early is None:
                 reason = f"{queue.broker} has no address"
                 self._dispatch(PullFailed(queue, effect.epoch, None, reason))
                 return
-            self._ask(effect, ahead, place)
-        commit_offset = effect.commit_offset if early is not None else 0
-        while place is not None and (further := ahead.further(effect)) is not None:
-            self._ask_early(effect, ahead, place, further, commit_offset)
-            commit_offset = 0
+        else:
+            commit_offset = effect.commit_offset
+            if early is None:
+                # It waits at the broker while there is nothing.
+                done = functools.partial(self._pulled, effect, pulls)
+                self._send(queue, pulls, effect.offset, commit_offset, place, done, _SUSPEND)
+                commit_offset = 0
+            for further in ahead.further(effect):
+                came = functools.partial(self._came, pulls, further)
+                self._send(queue, pulls, further.offset, commit_offset, place, came, 0)
+                commit_offset = 0
         if early is not None and early.answer is not None:
-            self._hand_over(effect, ahead, early.answer)
+            self._hand_over(effect, pulls, early.answer)
 
-    def _ahead_of(self, effect: Pull) -> ReadAhead:
-        ahead, subscription = self._ahead.get(effect.queue), self._subscriptions[effect.queue.topic]
-        if ahead is None or ahead.epoch != effect.epoch or ahead.subscription is not subscription:
-            if ahead is not None:
-                ahead.drop()
-            ahead = self._ahead[effect.queue] = ReadAhead(effect.epoch, subscription, self._budget)
-            self._budget.share(len(self._ahead))
-        return ahead
-
-    def _ask(self, effect: Pull, ahead: ReadAhead, place: tuple[str, bool]) -> None:
-        """Send a pull that waits at the broker while there is nothing."""
-        self._send(
-            effect.queue,
-            effect.offset,
-            effect.commit_offset,
-            place,
-            functools.partial(self._pulled, effect, ahead),
-            suspend=True,
+    def _begin(self, effect: Pull, before: _QueuePulls | None) -> _QueuePulls:
+        """A queue was acquired, or its subscription changed."""
+        queue, settings = effect.queue, self._settings
+        if before is not None:
+            before.ahead.drop()
+        pulls = self._queues[queue] = _QueuePulls(
+            ReadAhead(effect.epoch, self._subscriptions[queue.topic], self._budget),
+            PullRequests(
+                self._group,
+                queue,
+                max_messages=settings.pull_batch_size,
+                suspend_timeout_ms=int(settings.broker_suspend_max_time_s * 1000),
+            ),
+            MASTER_ID if before is None else before.advised,
         )
-
-    def _ask_early(
-        self,
-        effect: Pull,
-        ahead: ReadAhead,
-        place: tuple[str, bool],
-        early: EarlyPull,
-        commit_offset: int,
-    ) -> None:
-        def came(answer: Command | GimbalError) -> None:
-            if isinstance(answer, Command) and answer.code == _MOVED:
-                ahead.moved = answer
-            wanted = ahead.came(early, answer)
-            if wanted is not None:
-                self._hand_over(wanted, ahead, answer)
-
-        self._send(effect.queue, early.offset, commit_offset, place, came, suspend=False)
-
-    def _hand_over(self, effect: Pull, ahead: ReadAhead, answer: Command | GimbalError) -> None:
-        """What was asked for early is wanted now."""
-        if isinstance(answer, Command) and answer.code == _FOUND:
-            self._pulled(effect, ahead, answer)
-        elif effect.queue.topic in self._subscriptions:  # else the queue is on its way out
-            # Whatever is wrong, a pull of now shows whether it still is.
-            self.pull(effect)
+        self._budget.share(len(self._queues))
+        return pulls
 
     def _send(
         self,
         queue: MessageQueue,
+        pulls: _QueuePulls,
         offset: int,
         commit_offset: int,
         place: tuple[str, bool],
         done: Callable[[Command | GimbalError], None],
-        *,
-        suspend: bool,
+        flags: int,
     ) -> None:
         address, is_master = place
         if not is_master:
             commit_offset = 0  # offsets are the master's business
-        flags = _SUSPEND if suspend else 0
-        request = pull_request(
-            group=self._group,
-            queue=queue,
-            offset=offset,
+        request = pulls.requests.at(
+            offset,
             sys_flag=flags | _COMMIT_OFFSET if commit_offset > 0 else flags,
-            max_messages=self._settings.pull_batch_size,
             commit_offset=commit_offset,
-            suspend_timeout_ms=int(self._settings.broker_suspend_max_time_s * 1000),
             subscription_version_ms=self._instance.registrations.version(
                 address, self._group, queue.topic
             ),
         )
-        timeout_s = self._settings.consumer_timeout_when_suspend_s
-        self._instance.driver.call(address, request, timeout_s, done)
+        self._instance.driver.call(address, request, self._timeout_s, done)
 
-    def _pulled(self, effect: Pull, ahead: ReadAhead, answer: Command | GimbalError) -> None:
-        queue, epoch = effect.queue, effect.epoch
+    # ---- answers -----------------------------------------------------------------------------
+
+    def _came(self, pulls: _QueuePulls, early: EarlyPull, answer: Command | GimbalError) -> None:
+        """What was asked for early is here, perhaps before it is wanted."""
+        ahead = pulls.ahead
+        if isinstance(answer, Command) and answer.code == _MOVED:
+            ahead.moved = answer
+        wanted = ahead.came(early, answer)
+        if wanted is not None:
+            self._hand_over(wanted, pulls, answer)
+
+    def _hand_over(self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError) -> None:
+        """What was asked for early is wanted now."""
+        if isinstance(answer, Command) and answer.code == _FOUND:
+            self._pulled(effect, pulls, answer)
+        elif effect.queue.topic in self._subscriptions:  # else the queue is on its way out
+            # Whatever is wrong, a pull of now shows whether it still is.
+            self.pull(effect)
+
+    def _pulled(self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError) -> None:
         event: PullAnswered | PullFailed
         try:
-            event = self._pull_event(queue, epoch, ahead.subscription, answer)
+            event = self._pull_event(effect, pulls, answer)
         except ProtocolError as error:
-            event = PullFailed(queue, epoch, None, f"answer to a pull is unreadable: {error}")
-        if isinstance(event, PullAnswered) and event.maximum is not None:
-            ahead.learn(effect.offset, event.next_offset, event.maximum)
+            reason = f"answer to a pull is unreadable: {error}"
+            event = PullFailed(effect.queue, effect.epoch, None, reason)
         self._dispatch(event)
 
     def _pull_event(
-        self,
-        queue: MessageQueue,
-        epoch: int,
-        subscription: SubscriptionData,
-        answer: Command | GimbalError,
+        self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError
     ) -> PullAnswered | PullFailed:
+        queue, epoch = effect.queue, effect.epoch
         if isinstance(answer, GimbalError):
-            self._advised.pop(queue, None)  # a slave that is gone; the master knows better
+            pulls.advised = MASTER_ID  # a slave that is gone; the master knows better
             return PullFailed(queue, epoch, None, str(answer))
         status = _STATUS.get(answer.code)
         if status is None:
-            self._advised.pop(queue, None)
+            pulls.advised = MASTER_ID
             return PullFailed(
                 queue, epoch, answer.code, f"pull refused with code {answer.code}: {answer.remark}"
             )
         header = parse_pull_response(answer)
-        if header.suggested_broker_id != self._advised.get(queue, MASTER_ID):
-            self._advised[queue] = header.suggested_broker_id
+        next_offset, maximum = header.next_offset, header.maximum
+        pulls.advised = header.suggested_broker_id
         if status is not PullStatus.FOUND:
-            return PullAnswered(queue, epoch, status, header.next_offset, maximum=header.maximum)
+            event = PullAnswered(queue, epoch, status, next_offset, maximum=maximum)
+        else:
+            messages = self._messages(queue, pulls.ahead.subscription, answer)
+            event = PullAnswered(
+                queue,
+                epoch,
+                status,
+                next_offset,
+                messages,
+                _offsets(messages),
+                len(answer.body),
+                maximum,
+            )
+        pulls.ahead.learn(effect.offset, next_offset, maximum)
+        return event
+
+    def _messages(
+        self, queue: MessageQueue, subscription: SubscriptionData, answer: Command
+    ) -> list[ReceivedMessage]:
         messages = decode_records(answer.body, queue.broker)
         if self._settings.namespace is not None:
             for message in messages:
@@ -216,8 +234,14 @@ class PullCalls:
         if subscription.tags:
             # The broker compares hashes of tags; two tags may share one.
             messages = [message for message in messages if subscription.matches(message.tags)]
-        offsets = [message.queue_offset for message in messages]
-        size = len(answer.body)
-        return PullAnswered(
-            queue, epoch, status, header.next_offset, messages, offsets, size, header.maximum
-        )
+        return messages
+
+
+def _offsets(messages: Sequence[ReceivedMessage]) -> Sequence[int]:
+    """The offsets of messages, which ascend; nearly always without a gap."""
+    if not messages:
+        return ()
+    first, last = messages[0].queue_offset, messages[-1].queue_offset
+    if last - first == len(messages) - 1:
+        return range(first, last + 1)
+    return [message.queue_offset for message in messages]

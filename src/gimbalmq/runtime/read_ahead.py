@@ -24,7 +24,8 @@ __all__ = ["Budget", "EarlyPull", "ReadAhead"]
 class Budget:
     """How many early pulls of a member may be on their way or wait to be asked for, in all.
 
-    Its queues have equal parts of it, so that none waits for the others.
+    Its queues have equal parts of it, rounded up, so that none waits for the others, and those
+    that have nothing to read, as that of a retry topic, take next to nothing away.
     """
 
     __slots__ = ("_most", "left", "part")
@@ -35,7 +36,7 @@ class Budget:
 
     def share(self, queues: int) -> None:
         """Divide it anew among so many queues."""
-        self.part = self._most // queues if queues <= self._most else min(self._most, 1)
+        self.part = -(-self._most // queues)
 
 
 class EarlyPull:
@@ -78,6 +79,10 @@ class ReadAhead:
         #: says so once, to whichever pull comes next.
         self.moved: Command | None = None
 
+    def fits(self, pull: Pull, subscription: SubscriptionData) -> bool:
+        """Whether a pull is of the same acquisition and subscription."""
+        return self.epoch == pull.epoch and self.subscription is subscription
+
     def learn(self, asked: int, next_offset: int, maximum: int) -> None:
         """A pull at `asked` brought messages, and goes on at `next_offset`."""
         step = next_offset - asked
@@ -119,17 +124,19 @@ class ReadAhead:
         self._budget.left += len(self._pulls)
         self._pulls.clear()
 
-    def further(self, pull: Pull) -> EarlyPull | None:
-        """One more pull to send early, behind `pull` and those before; None for no more."""
-        budget = self._budget
-        if not self._steady or budget.left <= 0 or len(self._pulls) >= budget.part:
-            return None
-        last = self._pulls[-1].offset if self._pulls else pull.offset
-        offset = last + self._step
+    def further(self, pull: Pull) -> list[EarlyPull]:
+        """More pulls to send early, behind `pull` and those before."""
+        budget, pulls, step = self._budget, self._pulls, self._step
+        more: list[EarlyPull] = []
+        if not self._steady:
+            return more
+        offset = (pulls[-1].offset if pulls else pull.offset) + step
         # Only what is sure to be full: an early pull must never wait for messages.
-        if offset + self._step > self._maximum:
-            return None
-        early = EarlyPull(offset)
-        self._pulls.append(early)
-        budget.left -= 1
-        return early
+        last = self._maximum - step
+        while offset <= last and budget.left > 0 and len(pulls) < budget.part:
+            early = EarlyPull(offset)
+            pulls.append(early)
+            more.append(early)
+            budget.left -= 1
+            offset += step
+        return more

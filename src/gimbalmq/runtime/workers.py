@@ -90,6 +90,7 @@ class WorkerPool:
         owner: ErrandRunner | None = None,
     ) -> None:
         self._listening = listening
+        self._width = listening.batch_size
         self._owner = owner
         #: The thread that is on an errand for this pool; None when none is, or it took too long.
         self._errand: int | None = None
@@ -210,15 +211,17 @@ class WorkerPool:
                 self._wait_to_be_needed()
                 if not self._claims.waiting:
                     return None
-            work = self._claimed(thread_id)
+            work = self._claimed(thread_id, time.monotonic())
             if self._claims.waiting or work.left() > 1:
                 self._call_for_help()
             return work
 
-    def _claimed(self, thread_id: int) -> RunningWork:
-        width = self._listening.batch_size
-        number, consume, first, until = self._claims.claim(self._run_length())
-        work = RunningWork(consume, first, until, time.monotonic(), thread_id, width, number)
+    def _claimed(self, thread_id: int, now: float) -> RunningWork:
+        width = self._width
+        number, consume, first, until = self._claims.claim(
+            width if width > 1 else self._run_length()
+        )
+        work = RunningWork(consume, first, until, now, thread_id, width, number)
         if width == 1 and not consume.ordered:
             work.one_by_one()  # from now on others can take from it
         self._current[thread_id] = work
@@ -265,12 +268,12 @@ class WorkerPool:
 
     def _claim_for_owner(self, thread_id: int, end_at: float) -> RunningWork | None:
         with self._lock:
-            waiting = self._claims.waiting
-            if self._errand != thread_id or not waiting or time.monotonic() >= end_at:
+            waiting, now = self._claims.waiting, time.monotonic()
+            if self._errand != thread_id or not waiting or now >= end_at:
                 return None
             if waiting[0].ordered or waiting[0].permit is not None:
                 return None
-            return self._claimed(thread_id)
+            return self._claimed(thread_id, now)
 
     def _end_errand(self) -> None:
         """Let the owner go on with another thread: this one has not come back; lock held."""
@@ -351,11 +354,8 @@ class WorkerPool:
     # ---- runs --------------------------------------------------------------------------------
 
     def _run_length(self) -> int:
-        if self._listening.batch_size > 1:
-            return self._listening.batch_size
-        if self._seconds_each is None:
-            return 1
-        return max(1, int(_RUN_S / self._seconds_each))
+        """How many single messages make a run."""
+        return 1 if self._seconds_each is None else max(1, int(_RUN_S / self._seconds_each))
 
     def _measured(self, seconds_each: float) -> None:
         known = self._seconds_each

@@ -22,6 +22,20 @@ _Key = tuple[MessageQueue, int]
 Claim = tuple[int, Consume, int, int]
 
 
+class _InHand:
+    """What workers have of one acquisition of a queue."""
+
+    __slots__ = ("cancelled", "messages", "newest")
+
+    def __init__(self) -> None:
+        #: How many are claimed and not yet accounted for.
+        self.messages = 0
+        #: The number of the newest claim.
+        self.newest = 0
+        #: Whether the queue was given up: nothing new of it starts.
+        self.cancelled = False
+
+
 class Claims:
     """The work of one consumer.
 
@@ -34,19 +48,15 @@ class Claims:
     (0, 2, 2, False)
     """
 
-    __slots__ = ("_cancelled", "_newest", "_running", "number", "waiting")
+    __slots__ = ("_in_hand", "number", "waiting")
 
     def __init__(self) -> None:
         #: What nobody has claimed yet; pieces are replaced when a part of them is claimed.
         self.waiting: deque[Consume] = deque()
         #: The number of the newest claim of all.
         self.number = 0
-        #: Messages that are claimed and not yet accounted for, by queue and epoch.
-        self._running: dict[_Key, int] = {}
-        #: The number of the newest claim of each of those.
-        self._newest: dict[_Key, int] = {}
-        #: Those that were given up: nothing new of them starts.
-        self._cancelled: set[_Key] = set()
+        #: By queue and epoch; those of which workers have nothing are left out.
+        self._in_hand: dict[_Key, _InHand] = {}
 
     def add(self, consume: Consume) -> None:
         """Let a run of messages wait for a worker."""
@@ -60,17 +70,21 @@ class Claims:
             until = first + most
             self.waiting.appendleft(msgspec.structs.replace(consume, first=until))
         key = consume.queue, consume.epoch
-        self._running[key] = self._running.get(key, 0) + until - first
-        self.number = self._newest[key] = self.number + 1
+        in_hand = self._in_hand.get(key)
+        if in_hand is None:
+            in_hand = self._in_hand[key] = _InHand()
+        in_hand.messages += until - first
+        self.number = in_hand.newest = self.number + 1
         return self.number, consume, first, until
 
     def is_cancelled(self, consume: Consume) -> bool:
         """Whether its queue was given up: then nothing of it may wait again."""
-        return (consume.queue, consume.epoch) in self._cancelled
+        in_hand = self._in_hand.get((consume.queue, consume.epoch))
+        return in_hand is not None and in_hand.cancelled
 
     def give_back(self, consume: Consume, first: int, until: int) -> None:
         """Let the end of a claim wait again, before all else."""
-        self._running[consume.queue, consume.epoch] -= until - first
+        self._in_hand[consume.queue, consume.epoch].messages -= until - first
         self.waiting.appendleft(msgspec.structs.replace(consume, first=first, until=until))
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
@@ -78,10 +92,11 @@ class Claims:
         self.waiting = deque(
             one for one in self.waiting if one.queue != queue or one.epoch != epoch
         )
-        running = self._running.get((queue, epoch), 0)
-        if running:
-            self._cancelled.add((queue, epoch))
-        return running
+        in_hand = self._in_hand.get((queue, epoch))
+        if in_hand is None or not in_hand.messages:
+            return 0
+        in_hand.cancelled = True
+        return in_hand.messages
 
     def is_newest(self, number: int, consume: Consume) -> bool:
         """Whether no later messages of the queue were claimed.
@@ -89,15 +104,13 @@ class Claims:
         If some were, this claim has to be finished even when the queue is given up: their offsets
         cannot be stored before those of this one, so they would be delivered twice.
         """
-        return self._newest.get((consume.queue, consume.epoch), number) <= number
+        in_hand = self._in_hand.get((consume.queue, consume.epoch))
+        return in_hand is None or in_hand.newest <= number
 
     def account(self, done: Consumed) -> None:
         """The owner has taken a result in: its messages are no longer running."""
         key = done.queue, done.epoch
-        left = self._running[key] - (done.until - done.first)
-        if left:
-            self._running[key] = left
-        else:
-            del self._running[key]
-            self._newest.pop(key, None)
-            self._cancelled.discard(key)
+        in_hand = self._in_hand[key]
+        in_hand.messages -= done.until - done.first
+        if not in_hand.messages:
+            del self._in_hand[key]

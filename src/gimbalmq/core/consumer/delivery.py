@@ -30,12 +30,14 @@ class Delivery:
 
     def __init__(self, context: Context, *, progressed: Callable[[HeldQueue, float], None]) -> None:
         self._context = context
+        self._ordered = context.settings.ordered
         self._progressed = progressed
 
     def arrived(self, held: HeldQueue, batch: Batch, now: float) -> None:
         """Messages were pulled."""
-        if held.permit is None and not (held.waiting or self._context.settings.ordered):
-            self._consume(held, batch, 0, len(batch.messages))  # as it nearly always is
+        if held.permit is None and not (held.waiting or self._ordered):
+            # As it nearly always is.
+            self._context.out.append(Consume(held.queue, held.epoch, batch, 0, len(batch.messages)))
             return
         held.waiting.append((batch, 0, len(batch.messages)))
         self.start_waiting(held, now)
@@ -52,9 +54,8 @@ class Delivery:
             self._consume(held, *held.waiting[0])
 
     def _consume(self, held: HeldQueue, batch: Batch, first: int, until: int) -> None:
-        ordered = self._context.settings.ordered
         self._context.out.append(
-            Consume(held.queue, held.epoch, batch, first, until, ordered, held.permit)
+            Consume(held.queue, held.epoch, batch, first, until, self._ordered, held.permit)
         )
 
     # ---- results -----------------------------------------------------------------------------
@@ -76,8 +77,12 @@ class Delivery:
         tally.listener_s += event.took_s
 
     def _take_in(self, held: HeldQueue, event: Consumed, reached: int, now: float) -> None:
-        if self._context.settings.ordered:
+        assert held.process is not None
+        if self._ordered:
             self._consumed_in_order(held, event, reached, now)
+            return
+        if reached == event.until and not event.failures:  # as it nearly always is
+            held.process.finish(event.batch, event.first, reached)
             return
         self._finish(held, event, reached)
         if not held.released:
@@ -197,7 +202,7 @@ class Delivery:
         """The broker has a failed message, or could not take it."""
         assert held.process is not None
         held.tally.retried += event.ok
-        if self._context.settings.ordered:
+        if self._ordered:
             self._buried(held, event, now)
             return
         running = held.expired.pop(event.batch.offsets[event.position], None) is False

@@ -11,7 +11,7 @@ from gimbalmq.core.consumer.effects import Pull, RenewHeartbeat
 from gimbalmq.core.consumer.events import PullAnswered, PullFailed, TimerName
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.flow_control import HeldBack, held_back
-from gimbalmq.core.process_queue import Batch
+from gimbalmq.core.process_queue import Batch, ProcessQueue
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 
@@ -48,25 +48,25 @@ class PullLoop:
 
     def pull(self, held: HeldQueue, now: float) -> None:
         """Send the next pull, or note why not; whoever removes the reason calls again."""
-        assert held.process is not None
+        process = held.process
+        assert process is not None
         assert not held.released
         if self._all_paused or (self._paused and held.queue in self._paused):
             held.state = HeldState.PAUSED
-        elif self._held_back(held) is not None:
+        elif self._held_back(process) is not None:
             held.state = HeldState.HELD_BACK
         else:
             held.state = HeldState.PULLING
             held.last_pull_at = now
             # An offset rides along only while nobody else can own the queue.
-            commit = held.process.commit_offset if held.sure(now) else 0
-            self._context.out.append(Pull(held.queue, held.epoch, held.process.next_offset, commit))
+            commit = process.commit_offset if held.sure(now) else 0
+            self._context.out.append(Pull(held.queue, held.epoch, process.next_offset, commit))
 
-    def _held_back(self, held: HeldQueue) -> HeldBack | None:
-        assert held.process is not None
+    def _held_back(self, process: ProcessQueue) -> HeldBack | None:
         limits = self._context.limits
         if limits.pull_threshold_for_all != -1 and self._cached() > limits.pull_threshold_for_all:
             return HeldBack.ALL
-        return held_back(held.process, limits, in_order=self._in_order)
+        return held_back(process, limits, in_order=self._in_order)
 
     def _cached(self) -> int:
         return sum(
