@@ -390,6 +390,25 @@ def test_a_worker_is_woken_only_where_it_is_of_use(
     assert len(bells) == woken
 
 
+def test_who_stands_by_looks_less_often_while_all_goes_well_and_soon_again_when_not(
+    results, monkeypatch
+):
+    pool = WorkerPool("test", Listening({}.get, ListenerSettings()), results, workers=0)
+    late = RunningWork(consume_of(1), 0, 1, since=90.0, thread_id=1)
+    pauses = []
+
+    def sleep(pause_s):
+        pauses.append(pause_s)
+        pool._claims.number += len(pauses) < 7  # others claim on and on
+        pool._current = {1: late} if len(pauses) == 4 else {}
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: 100.0)
+    monkeypatch.setattr("gimbalmq.runtime.workers.time", clock)
+    with pool._lock:
+        assert not pool._stand_by()
+    assert pauses == [0.005, 0.01, 0.02, 0.02, 0.005, 0.01, 0.02]
+
+
 def test_a_run_that_is_cancelled_in_its_middle_counts_the_rest_as_not_done(pool_with, results):
     """A long run of quick messages, the last of which turns slow while its queue is given up."""
     gate = threading.Event()

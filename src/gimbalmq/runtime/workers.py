@@ -40,9 +40,12 @@ __all__ = ["ErrandRunner", "WorkerPool"]
 _RUN_S: Final = 0.002
 #: Below this many seconds per message, handing messages to other threads costs more than it saves.
 _QUICK_S: Final = 0.00005
-#: How often the worker that stands by looks whether it is needed, and how long a run may take
+#: How soon the worker that stands by looks whether it is needed, and how long a run may take
 #: before the rest of it is shared.
 _STANDBY_S: Final = 0.005
+#: How long it waits at most between two looks. While all goes well it looks less and less often,
+#: because whoever works has to stop for each look, and wait for its turn to go on.
+_STANDBY_S_MAX: Final = 0.02
 #: How much slower than before a run may make listeners seem: it may have waited for the
 #: interpreter lock, but none is shorter than its listeners need.
 _SLOWER_MOST: Final = 8.0
@@ -319,26 +322,27 @@ class WorkerPool:
     def _stand_by(self) -> bool:
         """Watch the others while they claim; True when something waits that they do not take."""
         self._standing_by = True
-        number = None
+        number, pause_s = None, _STANDBY_S
         while not self._stopped and (number != self._claims.number or self._watched()):
             number = self._claims.number
             self._lock.release()
             try:
-                time.sleep(_STANDBY_S)
+                time.sleep(pause_s)
             finally:
                 self._lock.acquire()
-            self._share_late()
+            pause_s = _STANDBY_S if self._share_late() else min(2.0 * pause_s, _STANDBY_S_MAX)
             if self._claims.waiting and (number == self._claims.number or not self._quick()):
                 break
         self._standing_by = False
         return bool(self._claims.waiting)
 
-    def _share_late(self) -> None:
-        """Let the rest of runs that take too long wait again, for all to take."""
-        now = time.monotonic()
+    def _share_late(self) -> bool:
+        """Let the rest of runs that take too long wait again, for all to take; False: none does."""
+        now, late = time.monotonic(), False
         for work in tuple(self._current.values()):
             if now - work.since < _STANDBY_S:
                 continue
+            late = True
             if work.thread_id == self._errand and now - work.since >= _ERRAND_S_MAX:
                 self._end_errand()
                 self._alone_until = now + self._alone_s
@@ -350,6 +354,7 @@ class WorkerPool:
                 self._claims.give_back(work.consume, first, work.until)
                 work.until, work.shared = first, True
                 self._seconds_each = (now - work.since) / max(first - work.first, 1)
+        return late
 
     # ---- runs --------------------------------------------------------------------------------
 
