@@ -116,8 +116,7 @@ class PullCalls:
                 self._send(queue, pulls, effect.offset, commit_offset, place, done, _SUSPEND)
                 commit_offset = 0
             for further in ahead.further(effect):
-                came = functools.partial(self._came, pulls, further)
-                self._send(queue, pulls, further.offset, commit_offset, place, came, 0)
+                self._ask_early(queue, pulls, further, commit_offset, place)
                 commit_offset = 0
         if early is not None and early.answer is not None:
             self._hand_over(effect, pulls, early.answer)
@@ -139,6 +138,17 @@ class PullCalls:
         )
         self._budget.share(len(self._queues))
         return pulls
+
+    def _ask_early(
+        self,
+        queue: MessageQueue,
+        pulls: _QueuePulls,
+        early: EarlyPull,
+        commit_offset: int,
+        place: tuple[str, bool],
+    ) -> None:
+        came = functools.partial(self._came, pulls, early)
+        self._send(queue, pulls, early.offset, commit_offset, place, came, 0)
 
     def _send(
         self,
