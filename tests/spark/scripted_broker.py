@@ -35,6 +35,8 @@ class ScriptedBroker:
         #: Releases before 5.1 give the message closest to a time, not the first one after it.
         self.closest_search = False
         self.pull_messages_max = 32
+        #: Messages that a pull at one of these offsets gets at most.
+        self.short_at = {}
         #: How many messages a pull with a filter looks at.
         self.scan_max = 800
         #: One entry is taken per pull: "close", "silence", a code, or None to answer properly.
@@ -144,7 +146,8 @@ class ScriptedBroker:
         if offset >= len(kept):
             return self._pulled(request, 19 if offset == len(kept) else 21, len(kept))
         codes = parse_tags("", request.fields.get("subscription"), 0).codes
-        limit = min(int(request.fields["maxMsgNums"]), self.pull_messages_max)
+        asked = int(request.fields["maxMsgNums"])
+        limit = min(asked, self.short_at.get(offset, self.pull_messages_max))
         found, at = [], offset
         while at < len(kept) and len(found) < limit and at - offset < self.scan_max:
             record, tag, _ = kept[at]

@@ -7,6 +7,7 @@ import pytest
 from gimbalmq.errors import BrokerError, OffsetError, TransportError
 from gimbalmq.spark import connections, range_puller
 from gimbalmq.spark.planning import ReadRange
+from gimbalmq.spark.pull_links import Link
 from gimbalmq.spark.range_puller import RangePuller
 from spark.scripted_reads import expected, ranged, rows
 
@@ -29,6 +30,34 @@ def test_pulls_are_asked_for_ahead_at_predicted_offsets(scripted, read_options):
     scripted.store(queue, 640)
     rows([ranged(scripted, queue)], read_options())
     assert [offset for _, offset, _ in scripted.pulls] == list(range(0, 640, 32))
+
+
+def test_pulls_are_asked_for_many_at_once(scripted, read_options, monkeypatch):
+    """Brokers do many pulls that come together for less than those that come one by one."""
+    asked, ask = [], Link.ask
+
+    def counted(link, requests, segments):
+        asked.append(len(segments))
+        ask(link, requests, segments)
+
+    monkeypatch.setattr(Link, "ask", counted)
+    queue = scripted.queue(0)
+    scripted.store(queue, 32 * 1_000)
+    assert rows([ranged(scripted, queue)], read_options()) == expected(queue, 0, 32 * 1_000)
+    first, *between, _ = asked
+    assert sum(asked) == 1_000
+    assert first == 4, "how large messages are is learned with few pulls"
+    assert min(between) >= range_puller._WINDOW // 2
+
+
+def test_a_short_answer_among_whole_ones_is_completed(scripted, read_options):
+    scripted.short_at = {320: 31, 640: 1}
+    queue = scripted.queue(0)
+    scripted.store(queue, 32 * 1_000)
+    assert rows([ranged(scripted, queue)], read_options()) == expected(queue, 0, 32 * 1_000)
+    asked = [(offset, most) for _, offset, most in scripted.pulls]
+    assert (351, 1) in asked
+    assert (641, 31) in asked
 
 
 def test_what_could_not_be_sent_is_asked_for_once(scripted, read_options, monkeypatch):
