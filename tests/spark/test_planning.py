@@ -68,6 +68,8 @@ def test_the_plan_does_not_depend_on_the_order_of_the_ranges(ranges, tasks, rand
         pytest.param(1, {}, 1, id="one record needs one"),
         pytest.param(20_000, {}, 1, id="few records stay together"),
         pytest.param(50_000, {}, 3, id="more records, more tasks"),
+        pytest.param(3_999_999, {}, 4, id="one for each core"),
+        pytest.param(4_000_000, {}, 8, id="two for each core when there is much to read"),
         pytest.param(10_000_000, {}, 8, id="at most twice the cores"),
         pytest.param(10_000_000, {"tasks_min": 20}, 20, id="minPartitions raises it"),
         pytest.param(10_000_000, {"tasks_min": 2}, 8, id="minPartitions does not lower it"),

@@ -4,10 +4,11 @@ The rule: all ranges, one after the other, are one line of records, and the line
 pieces of equal length. So small queues share a task, a hot one is spread over several, every
 task has the same work to within one record, and the result covers the ranges exactly.
 
-How many pieces: a task costs Spark 17 to 53 ms before it reads its first record, so there are as
-many as keep the cores busy twice over, and fewer when they would be small. `minPartitions` and
-`maxRecordsPerPartition` raise the number. Work is counted in records, whose sizes are not known
-before they are read.
+How many pieces: a task costs Spark 17 to 53 ms before it reads its first record, and as much
+after its last, when the worker collects garbage. So there is one per core, and fewer when they
+would be small; a second one per core, which evens out cores of different speed, when there is
+enough to read. `minPartitions` and `maxRecordsPerPartition` raise the number. Work is counted in
+records, whose sizes are not known before they are read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ __all__ = ["ReadRange", "count_tasks", "plan_tasks"]
 
 #: Fewer records than this are read faster than another task starts.
 _TASK_RECORDS_MIN: Final = 20_000
-_TASKS_PER_CORE: Final = 2
+#: Cores are busy for seconds with this many, beside which a second task per core costs nothing.
+_CORE_RECORDS_FOR_TWO: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +50,13 @@ def count_tasks(
 ) -> int:
     """How many tasks to make of so many records.
 
-    >>> count_tasks(1_000_000, cores=4), count_tasks(50, cores=4), count_tasks(0, cores=4)
-    (8, 1, 0)
+    >>> count_tasks(9_000_000, cores=4), count_tasks(500_000, cores=4), count_tasks(50, cores=4)
+    (8, 4, 1)
     >>> count_tasks(1_000, cores=4, tasks_min=3), count_tasks(1_000, cores=4, records_max=100)
     (3, 10)
     """
-    wanted = min(cores * _TASKS_PER_CORE, -(-records // _TASK_RECORDS_MIN))
+    per_core = 2 if records >= cores * _CORE_RECORDS_FOR_TWO else 1
+    wanted = min(cores * per_core, -(-records // _TASK_RECORDS_MIN))
     if tasks_min is not None:
         wanted = max(wanted, tasks_min)
     if records_max is not None:
