@@ -60,6 +60,38 @@ def test_a_caller_writes_what_has_gathered_in_one_go(producer, offers, monkeypat
     assert offers[2:] == [(1, True)]
 
 
+def test_what_gathers_while_frames_are_written_is_left_to_the_next_who_writes(
+    producer, offers, monkeypatch
+):
+    """Else one caller, or the engine thread, would write for all others as long as they send."""
+    gathering = producer._sender._frames
+    monkeypatch.setattr(gathering, "_scheduled", True)
+    engine, offer, later = producer._sender.shared.engine, producer._sender.shared.engine.offer, []
+
+    def send_meanwhile(address, requests, together):
+        if len(later) < 3:
+            later.append(producer.send_async(Message("orders", b"later")))
+        return offer(address, requests, together)
+
+    monkeypatch.setattr(engine, "offer", send_meanwhile)
+    first = producer.send_async(Message("orders", b"x"))
+    gathering.write()
+    assert (len(offers), len(later), len(gathering._gathered)) == (1, 1, 1)
+    gathering.write()
+    gathering.write()
+    producer.flush(10.0)
+    assert all(future.result(10.0) for future in (first, *later))
+
+
+def test_more_than_fits_into_one_go_leaves_in_several(producer, offers, monkeypatch):
+    monkeypatch.setattr(producer._sender._frames, "_scheduled", True)
+    monkeypatch.setattr(frames, "_FRAMES_AT_ONCE", 3)
+    futures = [producer.send_async(Message("orders", b"x")) for _ in range(7)]
+    producer.flush(10.0)
+    assert [count for count, _ in offers] == [3, 3, 1]
+    assert len({future.result(0).message_id for future in futures}) == 7
+
+
 def test_a_caller_that_waits_for_room_lets_its_own_messages_leave_first(cluster, monkeypatch):
     with Producer(
         "shop", nameserver=cluster.address, back_pressure_for_async_send_num=4

@@ -121,24 +121,26 @@ class Frames:
         return future
 
     def write(self) -> None:
-        """Let everything leave that has gathered."""
+        """Let everything leave that has gathered; what comes meanwhile is for the next to write."""
         failed: _Failed = []
         with self._order:
-            while self._gathered:
-                for address, requests in self._written_down(failed).items():
+            left = len(self._gathered)
+            while left > 0:
+                count = min(left, _FRAMES_AT_ONCE)
+                left -= count
+                for address, requests in self._written_down(count, failed).items():
                     self._offer(address, requests, failed)
         # Not before: callbacks of these futures run here, and may send.
         for flight, error in failed:
             self._pipeline.release(len(flight.body))
             flight.future.set_exception(error)
 
-    def _written_down(self, failed: _Failed) -> dict[str, list[Offered]]:
-        """The frames of what has gathered, by the address that they go to."""
+    def _written_down(self, count: int, failed: _Failed) -> dict[str, list[Offered]]:
+        """The frames of the first of what has gathered, by the address that they go to."""
         by_address: dict[str, list[Offered]] = {}
         gathered, templates = self._gathered, self._templates
         next_queue = self._outbound.publishing.turns().next
         started_s, born_ms = time.monotonic(), time.time_ns() // 1_000_000
-        count = min(len(gathered), _FRAMES_AT_ONCE)
         for message_id in self._outbound.new_ids(count, born_ms):
             flight = gathered.popleft()
             queue = next_queue(flight.info.queues)
