@@ -2,6 +2,7 @@
 
 import threading
 
+import msgspec
 import pytest
 
 from client.small_cluster import SmallCluster
@@ -35,9 +36,9 @@ def offers(producer, monkeypatch):
     engine, seen = producer._sender.shared.engine, []
     offer = engine.offer
 
-    def counted(address, requests, together):
-        seen.append((len(requests), threading.current_thread() is threading.main_thread()))
-        return offer(address, requests, together)
+    def counted(address, offered, together):
+        seen.append((len(offered.answered), threading.current_thread() is threading.main_thread()))
+        return offer(address, offered, together)
 
     monkeypatch.setattr(engine, "offer", counted)
     return seen
@@ -68,10 +69,10 @@ def test_what_gathers_while_frames_are_written_is_left_to_the_next_who_writes(
     monkeypatch.setattr(gathering, "_scheduled", True)
     engine, offer, later = producer._sender.shared.engine, producer._sender.shared.engine.offer, []
 
-    def send_meanwhile(address, requests, together):
+    def send_meanwhile(address, offered, together):
         if len(later) < 3:
             later.append(producer.send_async(Message("orders", b"later")))
-        return offer(address, requests, together)
+        return offer(address, offered, together)
 
     monkeypatch.setattr(engine, "offer", send_meanwhile)
     first = producer.send_async(Message("orders", b"x"))
@@ -148,8 +149,28 @@ def test_a_callback_of_a_message_that_cannot_leave_may_send_again(producer, monk
     assert [future.result(10.0).queue.topic for future in sent] == ["orders"] * len(sent) != []
 
 
-def test_the_templates_of_queues_that_are_gone_do_not_pile_up(producer, monkeypatch):
-    monkeypatch.setattr(frames, "_TEMPLATES_MAX", 2)
-    for _ in range(8):
-        producer.send_async(Message("orders", b"x")).result(10.0)
-    assert len(producer._sender._frames._templates) <= 2
+def test_the_targets_of_topics_that_are_gone_do_not_pile_up(producer, monkeypatch):
+    monkeypatch.setattr(frames, "_TOPICS_MAX", 1)
+    for topic in ("orders", "bills", "orders"):
+        assert producer.send_async(Message(topic, b"x")).result(10.0).queue.topic == topic
+        assert list(producer._sender._frames._targets) == [topic]
+
+
+def test_a_route_that_changed_counts_for_the_next_message(producer):
+    gathering = producer._sender._frames
+    before, targets = gathering._targets["orders"]
+    changed = msgspec.structs.replace(before, queues=before.queues[:1])
+    results = [gathering.send(Message("orders", b"x"), changed, 10.0) for _ in range(5)]
+    assert {future.result(10.0).queue for future in results} == {before.queues[0]}
+    assert len(targets) == 4
+
+
+def test_messages_with_different_limits_leave_with_their_own(producer, offers, monkeypatch):
+    monkeypatch.setattr(producer._sender._frames, "_scheduled", True)
+    futures = [
+        producer.send_async(Message("orders", b"x"), timeout_s=limit_s)
+        for limit_s in (5.0, 6.0, 6.0, 5.0)
+    ]
+    producer.flush(10.0)
+    assert [count for count, _ in offers] == [1, 2, 1]
+    assert all(future.result(0) for future in futures)

@@ -37,6 +37,13 @@ def test_every_queue_gets_its_turn_from_any_start(start):
     assert {ring.next(QUEUES) for _ in range(2 * len(QUEUES))} == set(QUEUES)
 
 
+@given(start=st.integers(0, 2**32 - 1), count=st.integers(0, 9))
+def test_many_steps_are_as_many_single_ones(start, count):
+    one_by_one, together = RoundRobin(start), RoundRobin(start)
+    assert together.steps(count) == [one_by_one.step() for _ in range(count)]
+    assert together.step() == one_by_one.step()
+
+
 @pytest.mark.rule("B7.6a")
 @pytest.mark.parametrize(
     ("key", "position"),

@@ -7,6 +7,7 @@ from gimbalmq.errors import BrokerError, CallTimeoutError, ProtocolError, StateE
 from gimbalmq.flows.effects import call, checked_call, notify, now, sleep
 from gimbalmq.runtime import reconnect
 from gimbalmq.runtime.engine import Engine
+from gimbalmq.transport.nonblocking import Offered
 from gimbalmq.transport.requests import next_opaque
 from gimbalmq.wire.command import Command, encode_command, response_to
 from transport.server import LoopbackServer, closed_port, silent
@@ -441,7 +442,7 @@ def test_a_client_can_be_stopped_while_a_replaced_thread_is_still_away(client):
 def offer(engine, address, done, code=34):
     number = next_opaque()
     frame = encode_command(Command(code, opaque=number))
-    return engine.offer(address, [(number, frame, 3.0, done)])
+    return engine.offer(address, Offered(frame, {number: done}, 3.0))
 
 
 @pytest.mark.parametrize("count", [1, 5, 200])

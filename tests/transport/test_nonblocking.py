@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError, UnreachableError
-from gimbalmq.transport.nonblocking import NonBlockingConnection
+from gimbalmq.transport.nonblocking import NonBlockingConnection, Offered
 from gimbalmq.transport.reach import Reach
 from gimbalmq.transport.requests import next_opaque
 from gimbalmq.wire.acl import Credentials
@@ -230,7 +230,7 @@ def test_an_answer_that_makes_the_connection_fail_is_the_last_one(connected):
 def offer(connection, done, code=34, together=None):
     number = next_opaque()
     frame = encode_command(Command(code, opaque=number))
-    return connection.offer([(number, frame, 3.0, done)], 0.0, together)
+    return connection.offer(Offered(frame, {number: done}, 3.0), 0.0, together)
 
 
 def test_a_frame_that_is_offered_leaves_with_what_waits_and_is_answered(connected):

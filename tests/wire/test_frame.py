@@ -68,11 +68,16 @@ def test_a_claimed_length_alone_costs_no_memory():
         tracemalloc.stop()
 
 
-def test_frames_of_one_bytes_object_are_views_not_copies():
-    data = framed(b"first") + framed(b"second")
+def test_large_frames_of_one_bytes_object_are_views_not_copies():
+    large = bytes(2000)
+    data = framed(large) + framed(large)
     first, second = FrameBuffer().feed(data)
     assert first.obj is data
     assert second.obj is data
+
+
+def test_a_small_frame_keeps_nothing_else_alive():
+    assert FrameBuffer().feed(framed(b"small") + framed(bytes(2000)))[0] == b"small"
 
 
 def test_a_reused_receive_buffer_does_not_change_frames_already_given_out():

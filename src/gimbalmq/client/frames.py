@@ -3,7 +3,7 @@
 A message that asks for nothing special is as a rule stored at its first attempt. It needs no
 sending, which would know what to do next, until that attempt has failed. Messages gather until
 there are some dozens, or until the engine thread comes by; whoever writes then picks their queues,
-fills in the templates of these and hands the frames to the connection in one system call. Of what
+fills in the templates of these and hands the frames to the connection in one piece. Of what
 a message costs, most is paid once for all of them that way, and the broker has work while the
 caller goes on.
 
@@ -30,7 +30,7 @@ from gimbalmq.flows.send import Attempt, Sending
 from gimbalmq.model.message import Message, SendResult, SendStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.transport.nonblocking import Offered
-from gimbalmq.transport.requests import Answered, next_opaque
+from gimbalmq.transport.requests import Answered, next_opaques
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.properties import first_properties
 from gimbalmq.wire.stored import StoredAnswer
@@ -40,11 +40,31 @@ __all__ = ["Frames"]
 
 #: How many messages a caller lets gather before it writes them.
 _FRAMES_PER_WRITE: Final = 32
-#: Queues whose requests are kept as templates; a topic that is gone leaves its own behind.
-_TEMPLATES_MAX: Final = 4096
+#: Topics whose targets are kept; one that is gone leaves its own behind.
+_TOPICS_MAX: Final = 1024
 #: How many may be written down together; ids are made for that many at a time.
 _FRAMES_AT_ONCE: Final = 1024
 _NO_QUEUE: Final = MessageQueue("", "", 0)
+#: Reading a member off its enumeration costs half as much as making the result that it is for.
+_SEND_OK: Final = SendStatus.SEND_OK
+
+
+class _Target(msgspec.Struct, frozen=True):
+    """One queue of a publish list: where it is, and how its requests look."""
+
+    queue: MessageQueue
+    address: str
+    template: SendTemplate
+
+
+class _Moment(msgspec.Struct, frozen=True, gc=False):
+    """When messages were written down together: by the clock, and by the one that never jumps."""
+
+    born_ms: int
+    started_s: float
+
+
+_NEVER: Final = _Moment(0, 0.0)
 
 
 class _FrameFlight(msgspec.Struct, gc=False):
@@ -61,8 +81,7 @@ class _FrameFlight(msgspec.Struct, gc=False):
     #: What it is called, where it goes, and when it left; known when it is written down.
     message_id: str = ""
     queue: MessageQueue = _NO_QUEUE
-    born_ms: int = 0
-    started_s: float = 0.0
+    moment: _Moment = _NEVER
 
     def __call__(self, outcome: Command | GimbalError) -> None:
         """Go on as a sending whose first attempt ended like this."""
@@ -73,6 +92,19 @@ class _FrameFlight(msgspec.Struct, gc=False):
         """The message as a sending wants it."""
         properties = first_properties(self.message_id) + self.more_properties
         return Outgoing(self.message_id, properties, self.body, self.sys_flag)
+
+
+class _Draft:
+    """Frames for one address while they are written down."""
+
+    __slots__ = ("address", "flights", "parts", "timeout_s")
+
+    def __init__(self, address: str, timeout_s: float) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self.parts: list[bytes] = []
+        #: By the numbers of their requests.
+        self.flights: dict[int, _FrameFlight] = {}
 
 
 #: What cannot leave, and why.
@@ -87,7 +119,8 @@ class Frames:
         self._outbound = outbound
         self._limits, self._id_digits = outbound.limits, outbound.id_digits
         self._pipeline = pipeline
-        self._templates: dict[MessageQueue, SendTemplate] = {}
+        #: By topic, each with the publish list that they are of.
+        self._targets: dict[str, tuple[PublishInfo, list[_Target]]] = {}
         self._gathered: deque[_FrameFlight] = deque()
         self._scheduled = False
         #: Held while frames are written, so that they leave in the order in which they came.
@@ -128,28 +161,32 @@ class Frames:
             while left > 0:
                 count = min(left, _FRAMES_AT_ONCE)
                 left -= count
-                for address, requests in self._written_down(count, failed).items():
-                    self._offer(address, requests, failed)
+                for draft in self._written_down(count, failed):
+                    self._offer(draft, failed)
         # Not before: callbacks of these futures run here, and may send.
         for flight, error in failed:
             self._pipeline.release(len(flight.body))
             flight.future.set_exception(error)
 
-    def _written_down(self, count: int, failed: _Failed) -> dict[str, list[Offered]]:
-        """The frames of the first of what has gathered, by the address that they go to."""
-        by_address: dict[str, list[Offered]] = {}
-        gathered, templates = self._gathered, self._templates
-        next_queue = self._outbound.publishing.turns().next
-        started_s, born_ms = time.monotonic(), time.time_ns() // 1_000_000
-        for message_id in self._outbound.new_ids(count, born_ms):
-            flight = gathered.popleft()
-            queue = next_queue(flight.info.queues)
-            flight.message_id, flight.queue = message_id, queue
-            flight.born_ms, flight.started_s = born_ms, started_s
-            template = templates.get(queue) or self._new_template(queue)
-            opaque = next_opaque()
+    def _written_down(self, count: int, failed: _Failed) -> list[_Draft]:
+        """The frames of the first of what has gathered."""
+        drafts: list[_Draft] = []
+        open_drafts: dict[str, _Draft] = {}
+        popleft = self._gathered.popleft
+        born_ms = time.time_ns() // 1_000_000
+        moment = _Moment(born_ms, time.monotonic())
+        ids, opaques = self._outbound.new_ids(count, born_ms), next_opaques(count)
+        turns = self._outbound.publishing.turns().steps(count)
+        info, targets = None, list[_Target]()
+        for message_id, opaque, turn in zip(ids, opaques, turns, strict=True):
+            flight = popleft()
+            if flight.info is not info:
+                info = flight.info
+                targets = self._targets_of(info)
+            target = targets[turn % len(targets)]
+            flight.message_id, flight.queue, flight.moment = message_id, target.queue, moment
             try:
-                frame = template.frame(
+                parts = target.template.parts(
                     opaque,
                     flight.body,
                     message_id,
@@ -160,25 +197,36 @@ class Frames:
             except GimbalError as error:
                 failed.append((flight, error))
                 continue
-            address = flight.info.masters.get(queue.broker, "")
-            offered = (opaque, frame, flight.timeout_s, flight)
-            by_address.setdefault(address, []).append(offered)
-        return by_address
+            draft = open_drafts.get(target.address)
+            if draft is None or draft.timeout_s != flight.timeout_s:
+                draft = open_drafts[target.address] = _Draft(target.address, flight.timeout_s)
+                drafts.append(draft)
+            draft.parts += parts
+            draft.flights[opaque] = flight
+        return drafts
 
-    def _new_template(self, queue: MessageQueue) -> SendTemplate:
-        if len(self._templates) >= _TEMPLATES_MAX:
-            self._templates.clear()
-        self._templates[queue] = template = self._outbound.template(queue)
-        return template
+    def _targets_of(self, info: PublishInfo) -> list[_Target]:
+        topic = info.route.topic
+        known = self._targets.get(topic)
+        if known is not None and known[0] is info:
+            return known[1]
+        if len(self._targets) >= _TOPICS_MAX:
+            self._targets.clear()
+        template, masters = self._outbound.template, info.masters
+        targets = [
+            _Target(queue, masters.get(queue.broker, ""), template(queue)) for queue in info.queues
+        ]
+        self._targets[topic] = info, targets
+        return targets
 
-    def _offer(self, address: str, requests: list[Offered], failed: _Failed) -> None:
+    def _offer(self, draft: _Draft, failed: _Failed) -> None:
         # What was handed to the engine thread before must not be overtaken.
-        if not self._pipeline.is_draining and self._shared.engine.offer(
-            address, requests, self._together
-        ):
-            return
-        for _, _, _, flight in requests:
-            assert isinstance(flight, _FrameFlight)
+        if not self._pipeline.is_draining:
+            answered = cast("dict[int, Answered]", draft.flights)
+            offered = Offered(b"".join(draft.parts), answered, draft.timeout_s)
+            if self._shared.engine.offer(draft.address, offered, self._together):
+                return
+        for flight in draft.flights.values():
             try:
                 self._submit(flight)
             except GimbalError as error:
@@ -187,12 +235,12 @@ class Frames:
     def _submit(self, flight: _FrameFlight) -> None:
         """Let a message leave by the engine thread, which opens connections, signs and encrypts."""
         sending = self._sending(flight, flight.outgoing)
-        step = sending.start(flight.started_s)
+        step = sending.start(flight.moment.started_s)
         self._pipeline.submit(sending, step, len(flight.body), future=flight.future)
 
     def _sending(self, flight: _FrameFlight, outgoing: Outgoing) -> Sending:
         return self._outbound.plain_sending(
-            flight.message, outgoing, flight.info, flight.born_ms, flight.timeout_s
+            flight.message, outgoing, flight.info, flight.moment.born_ms, flight.timeout_s
         )
 
     # ---- engine thread -----------------------------------------------------------------------
@@ -205,35 +253,36 @@ class Frames:
     def _stored_together(self, answers: list[tuple[Answered, StoredAnswer]]) -> None:
         """These messages are stored: a `StoredTogether`."""
         size, results = 0, []
-        broker, started_s, run = "", 0.0, 0
+        broker, moment, run = "", _NEVER, 0
         # What is given to `offer` with `_together` comes back here, and nothing else.
         for flight, answer in cast("list[tuple[_FrameFlight, StoredAnswer]]", answers):
             queue, place = flight.queue, answer.place
             if place.queue_id != queue.queue_id:
                 queue = MessageQueue(queue.topic, queue.broker, place.queue_id)
             result = SendResult(
-                SendStatus.SEND_OK, flight.message_id, place.msg_id, queue, place.queue_offset
+                _SEND_OK, flight.message_id, place.msg_id, queue, place.queue_offset
             )
             results.append((flight.future, result))
             size += len(flight.body)
             # Most were written together: what they have in common is noted once.
-            if flight.started_s != started_s or queue.broker != broker:
-                self._note_stored(broker, started_s, run)
-                broker, started_s, run = queue.broker, flight.started_s, 0
+            if flight.moment is not moment or queue.broker != broker:
+                self._note_stored(broker, moment, run)
+                broker, moment, run = queue.broker, flight.moment, 0
             run += 1
-        self._note_stored(broker, started_s, run)
+        self._note_stored(broker, moment, run)
         self._pipeline.settled(size, len(results))
         SendFuture.set_results(results)
 
-    def _note_stored(self, broker: str, started_s: float, messages: int) -> None:
+    def _note_stored(self, broker: str, moment: _Moment, messages: int) -> None:
         if messages:
-            self._outbound.meter.stored(broker, time.monotonic() - started_s, messages)
+            latency_s = time.monotonic() - moment.started_s
+            self._outbound.meter.stored(broker, latency_s, messages)
 
     def try_again(self, flight: _FrameFlight, outcome: Command | GimbalError) -> None:
         """Go on as a sending whose first attempt ended like this."""
         outgoing, queue = flight.outgoing, flight.queue
         sending = self._sending(flight, outgoing)
-        request = self._outbound.plain_request(queue, outgoing, flight.born_ms)
+        request = self._outbound.plain_request(queue, outgoing, flight.moment.born_ms)
         attempt = Attempt(queue, flight.info.masters[queue.broker], request)
-        sending.adopt(attempt, flight.started_s)
+        sending.adopt(attempt, flight.moment.started_s)
         Flight(self._pipeline, sending, None, len(flight.body), 1, flight.future)(outcome)

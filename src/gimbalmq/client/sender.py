@@ -114,18 +114,15 @@ class Sender(Outbound):
         if self.accumulator is not None and self.accumulator.takes(message):
             return self.gather(message, queue, selector, timeout_s)
         if self._plain and queue is None and selector is None and message.sharding_key is None:
-            return self._send_plain_async(message, timeout_s)
+            # A forked child must not touch the connections.
+            self.check_process()
+            topic = message.topic
+            info = self.publishing.known(topic) or self.info(topic, timeout_s)
+            return self._frames.send(message, info, timeout_s)
         policy = self._settings.async_policy
         sending, size = self._prepared(SendWish(message, queue, selector, timeout_s, policy))
         self.pipeline.reserve(size, timeout_s)
         return self._submit(sending, size)
-
-    def _send_plain_async(self, message: Message, timeout_s: float) -> SendFuture:
-        """As `_send_plain`: no book-keeping for a message that is stored at the first attempt."""
-        # A forked child must not touch the connections.
-        self.check_process()
-        info = self.info(message.topic, timeout_s)
-        return self._frames.send(message, info, timeout_s)
 
     def send_oneway(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None

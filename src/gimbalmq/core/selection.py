@@ -39,6 +39,12 @@ class RoundRobin:
         self._counter = (self._counter + 1) & 0xFFFFFFFF
         return self._counter & 0x7FFFFFFF
 
+    def steps(self, count: int) -> list[int]:
+        """The next numbers, as `step` would give them."""
+        first = self._counter + 1
+        self._counter = (self._counter + count) & 0xFFFFFFFF
+        return [number & 0x7FFFFFFF for number in range(first, first + count)]
+
     def next(
         self, queues: Sequence[MessageQueue], *, avoid_broker: str | None = None
     ) -> MessageQueue:

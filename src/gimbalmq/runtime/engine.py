@@ -26,7 +26,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from gimbalmq.errors import GimbalError, StateError, TransportError
@@ -149,7 +149,7 @@ class Engine:
     def offer(
         self,
         address: str,
-        requests: Sequence[Offered],
+        offered: Offered,
         together: StoredTogether | None = None,
     ) -> bool:
         """Send requests that are written down already; their givers get the answers or errors.
@@ -161,7 +161,7 @@ class Engine:
         as they are; `post` a `call` of each instead.
         """
         connection = self._connections.get(address)
-        if connection is None or not connection.offer(requests, time.monotonic(), together):
+        if connection is None or not connection.offer(offered, time.monotonic(), together):
             return False
         try:
             connection.flush()

@@ -12,7 +12,8 @@ import itertools
 import socket
 import threading
 from collections import deque
-from collections.abc import Sequence
+
+import msgspec
 
 from gimbalmq.errors import GimbalError, ProtocolError, TransportError
 from gimbalmq.transport.address import resolve
@@ -24,9 +25,16 @@ from gimbalmq.wire.command import Command
 
 __all__ = ["Answered", "NonBlockingConnection", "Offered"]
 
-#: A request that is written down already: its number and frame, how long its answer may take, and
-#: who gets that.
-Offered = tuple[int, bytes, float, Answered]
+
+class Offered(msgspec.Struct, frozen=True):
+    """Requests that are written down already, one behind the other."""
+
+    frames: bytes
+    #: Who gets the answers, by the numbers of the requests.
+    answered: dict[int, Answered]
+    #: How long each answer may take.
+    timeout_s: float
+
 
 #: What one system call reads while answers are large, and otherwise: larger blocks come from the
 #: kernel each time, which costs more than a small answer.
@@ -101,9 +109,7 @@ class NonBlockingConnection(RequestTable):
         """
         return self.connected and not self._signs and self._tls is None
 
-    def offer(
-        self, requests: Sequence[Offered], now: float, together: StoredTogether | None = None
-    ) -> bool:
+    def offer(self, offered: Offered, now: float, together: StoredTogether | None = None) -> bool:
         """Queue requests that are written down already, from any thread: all of them, or none.
 
         With `together` they are sends, and answers that say stored go there.
@@ -118,10 +124,11 @@ class NonBlockingConnection(RequestTable):
                 return False
             if together is not None:
                 self._together = True
-            pending = self._pending
-            for opaque, _, timeout_s, done in requests:
-                pending[opaque] = (now, now + timeout_s, done, together)
-            self._unsent.extend([frame for _, frame, _, _ in requests])
+            terms = now, now + offered.timeout_s, together
+            answered = offered.answered
+            entries = zip(answered.values(), itertools.repeat(terms), strict=False)
+            self._pending.update(zip(answered, entries, strict=True))
+            self._unsent.append(offered.frames)
             return True
 
     # ---- socket ------------------------------------------------------------------------------

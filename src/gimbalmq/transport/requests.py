@@ -27,7 +27,7 @@ from gimbalmq.wire.command import (
 from gimbalmq.wire.connection import Connection
 from gimbalmq.wire.stored import StoredAnswer, read_stored
 
-__all__ = ["Answered", "RequestTable", "StoredTogether", "next_opaque"]
+__all__ = ["Answered", "RequestTable", "StoredTogether", "next_opaque", "next_opaques"]
 
 _numbers: Final = itertools.count(1)
 
@@ -37,12 +37,22 @@ def next_opaque() -> int:
     return next(_numbers) & 0x7FFFFFFF
 
 
+def next_opaques(count: int) -> list[int]:
+    """Numbers for requests, as `next_opaque` gives them."""
+    return [number & 0x7FFFFFFF for number in itertools.islice(_numbers, count)]
+
+
 #: Receives the answer of a request, or the reason why there is none.
 Answered = Callable[[Command | GimbalError], None]
 
 #: Receives the answers of sends that went well, those of one reading together, each with the
 #: `Answered` that any other answer would have gone to.
 StoredTogether = Callable[[list[tuple[Answered, StoredAnswer]]], None]
+
+
+#: When a request was sent, when its answer is late, and where the answer goes if it is a send and
+#: was stored.
+Terms = tuple[float, float, StoredTogether | None]
 
 
 class RequestTable:
@@ -60,7 +70,7 @@ class RequestTable:
         #: When the peer last sent anything; tells a dead connection from a slow answer.
         self.heard_at = now
         self._protocol = Connection()
-        self._pending: dict[int, tuple[float, float, Answered, StoredTogether | None]] = {}
+        self._pending: dict[int, tuple[Answered, Terms]] = {}
         #: Whether some of these, now or once, are sends whose answers are told together.
         self._together = False
         self._unsent: deque[bytes | memoryview] = deque()
@@ -74,7 +84,7 @@ class RequestTable:
         if self._signs:
             command = self._reach.signed(command)
         self._unsent.append(encode_command(command))
-        self._pending[opaque] = (now, now + timeout_s, done, None)
+        self._pending[opaque] = (done, (now, now + timeout_s, None))
         return opaque
 
     def notify(self, command: Command) -> None:
@@ -117,9 +127,9 @@ class RequestTable:
         # Looked up each time: an answer may make the connection fail, which ends them all.
         waiting = self._pending.pop(command.opaque, None)
         if waiting is not None:  # else it was given up: the answer comes too late
-            waiting[2](command)
+            waiting[0](command)
 
-    def _take_frames(self, frames: list[memoryview], requests: list[Command]) -> None:
+    def _take_frames(self, frames: list[bytes | memoryview], requests: list[Command]) -> None:
         """As `_take`, but sends that went well are told together, after the reading."""
         stored: dict[StoredTogether, list[tuple[Answered, StoredAnswer]]] = {}
         last, answers = None, []
@@ -127,13 +137,13 @@ class RequestTable:
             for frame in frames:
                 answer = read_stored(frame)
                 waiting = None if answer is None else self._pending.get(answer.opaque)
-                if answer is None or waiting is None or (together := waiting[3]) is None:
+                if answer is None or waiting is None or (together := waiting[1][2]) is None:
                     self._take(decode_command(frame), requests)
                     continue
                 del self._pending[answer.opaque]
                 if together is not last:
                     last, answers = together, stored.setdefault(together, [])
-                answers.append((waiting[2], answer))
+                answers.append((waiting[0], answer))
         finally:
             for together, answers in stored.items():
                 together(answers)
@@ -147,8 +157,8 @@ class RequestTable:
             ProtocolError: it speaks another protocol.
         """
         # Listed first: another thread may add to them.
-        late = [one for one in list(self._pending.items()) if one[1][1] < now]
-        for opaque, (sent_at, deadline, done, _) in late:
+        late = [one for one in list(self._pending.items()) if one[1][1][1] < now]
+        for opaque, (done, (sent_at, deadline, _)) in late:
             # One that ended may have made others end.
             if self._pending.pop(opaque, None) is None:
                 continue
@@ -175,5 +185,5 @@ class RequestTable:
         """Drop what is unsent, and tell every waiting request why there will be no answer."""
         self._unsent.clear()
         pending, self._pending = self._pending, {}
-        for _sent_at, _deadline, done, _together in pending.values():
+        for done, _terms in pending.values():
             done(error)

@@ -58,7 +58,7 @@ class Connection:
                 raise
         return commands
 
-    def frames(self, data: bytes) -> list[memoryview]:
+    def frames(self, data: bytes) -> list[bytes | memoryview]:
         """Take what was received and return the frames that are now complete, unread."""
         return self._frames.feed(data)
 

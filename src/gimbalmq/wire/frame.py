@@ -17,6 +17,8 @@ __all__ = ["FRAME_BYTES_MAX", "FrameBuffer"]
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _WORD_BYTES: Final = 4
+#: Up to this size a copy costs less than a view, and keeps nothing else alive.
+_COPIED_BYTES_MAX: Final = 1024
 _length_of: Final = struct.Struct(">i").unpack_from
 
 #: First bytes of what people connect to by mistake, as the length word would read them.
@@ -29,9 +31,9 @@ _HTTP2_SETTINGS: Final = 0x04
 class FrameBuffer:
     r"""Collects received bytes and gives back whole frames, without their length word.
 
-    Frames are views, valid for as long as they are held: nothing is copied for frames that
-    arrive within one `bytes` object, and a frame that arrives in pieces is collected once. Never
-    holds more than one unfinished frame of at most `frame_bytes_max`.
+    Frames are valid for as long as they are held. Large ones are views: nothing is copied for
+    those that arrive within one `bytes` object, and a frame that arrives in pieces is collected
+    once. Never holds more than one unfinished frame of at most `frame_bytes_max`.
 
     After bytes that cannot be a frame the buffer stays unusable. Frames that came before them are
     returned first; the error is raised by the next call, and `fault` shows it at once.
@@ -70,7 +72,7 @@ class FrameBuffer:
         start = self._pending[3:9]
         return len(start) == 6 and start[0] == _HTTP2_SETTINGS and not any(start[1:])
 
-    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+    def feed(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
         """Take what was received and return the frames that are now complete.
 
         `bytes` are viewed, not copied; anything mutable is copied first, so that the caller may
@@ -78,7 +80,7 @@ class FrameBuffer:
         """
         if self.fault is not None:
             raise self.fault
-        frames: list[memoryview] = []
+        frames: list[bytes | memoryview] = []
         try:
             self._take(data if isinstance(data, bytes) else bytes(data), frames)
         except ProtocolError as fault:
@@ -88,7 +90,7 @@ class FrameBuffer:
                 raise
         return frames
 
-    def _take(self, data: bytes, frames: list[memoryview]) -> None:
+    def _take(self, data: bytes, frames: list[bytes | memoryview]) -> None:
         position = self._finish_pending(data, frames) if self._pending else 0
         end = len(data)
         view = memoryview(data)
@@ -102,12 +104,13 @@ class FrameBuffer:
             if frame_until > end:
                 self._total = _WORD_BYTES + length
                 break
-            frames.append(view[frame_from:frame_until])
+            part = data if length <= _COPIED_BYTES_MAX else view
+            frames.append(part[frame_from:frame_until])
             position = frame_until
         if position < end:
             self._pending += view[position:]
 
-    def _finish_pending(self, data: bytes, frames: list[memoryview]) -> int:
+    def _finish_pending(self, data: bytes, frames: list[bytes | memoryview]) -> int:
         """Complete the pending frame as far as `data` allows; returns how much of it was used."""
         pending = self._pending
         used = 0

@@ -39,7 +39,7 @@ class StoredAnswer(msgspec.Struct, frozen=True, gc=False):
 _decode: Final = msgspec.json.Decoder(StoredAnswer, strict=False).decode
 
 
-def read_stored(frame: memoryview) -> StoredAnswer | None:
+def read_stored(frame: bytes | memoryview) -> StoredAnswer | None:
     """The answer in a frame (without its length word), if it is one that says stored."""
     # The highest byte is the form, and that of JSON is 0.
     header_until = 4 + _word(frame)[0]
