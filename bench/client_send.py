@@ -20,8 +20,8 @@ IN_FLIGHT: Final = 256
 BATCH: Final = 100
 #: Messages of a round, and how many are in flight or in a batch.
 CASES: Final[dict[Literal["sync", "pipelined", "batch"], tuple[int, int]]] = {
-    "sync": (5_000, 1),
-    "pipelined": (60_000, IN_FLIGHT),
+    "sync": (3_000, 1),
+    "pipelined": (40_000, IN_FLIGHT),
     "batch": (100_000, BATCH),
 }
 

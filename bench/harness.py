@@ -2,7 +2,9 @@
 
 A benchmark yields rows, each comparing a time or a rate of ours with an anchor. `run` prints them
 as `{"machine": {...}, "rows": [...]}` with --json, as a table otherwise. Progress goes to standard
-error. The ratio is always ours divided by the anchor, also for times.
+error. The ratio is always ours divided by the anchor, also for times. Where rounds of both
+alternate it is the median of the rounds' own ratios: a machine that others share may change its
+speed threefold within a run, but not much between neighbours.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import gc
 import json
 import os
 import platform
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -33,15 +36,19 @@ class Row(msgspec.Struct, frozen=True):
     anchor_name: str
     unit: str
     note: str = ""
+    #: Ours divided by the anchor in each round, where rounds of both alternate.
+    rounds: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float | None:
         """Ours divided by the anchor; None without an anchor."""
+        if self.rounds:
+            return statistics.median(self.rounds)
         return self.ours / self.anchor if self.anchor else None
 
     def as_json(self) -> dict[str, Any]:
         """The row as it is printed."""
-        document = {
+        document: dict[str, Any] = {
             "case": self.case,
             "ours": self.ours,
             "anchor": self.anchor,
@@ -49,6 +56,8 @@ class Row(msgspec.Struct, frozen=True):
             "ratio": self.ratio,
             "unit": self.unit,
         }
+        if self.rounds:
+            document["rounds"] = self.rounds
         return {**document, "note": self.note} if self.note else document
 
 

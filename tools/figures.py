@@ -262,9 +262,9 @@ def _beside(row: Mapping[str, Any]) -> str:
 
 def _factor(row: Mapping[str, Any]) -> str:
     """How many times better: above 1 is for us, whatever the unit."""
-    if not row["anchor"] or not row["ours"]:
+    ratio = row["ratio"]
+    if not ratio:
         return ""
-    ratio = row["ours"] / row["anchor"]
     return f"{_number(ratio if row['unit'].endswith(_RATE) else 1 / ratio)} {_TIMES}"
 
 
