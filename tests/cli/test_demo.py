@@ -275,6 +275,7 @@ def test_a_demo_without_java_and_spark_ends_by_itself():
     assert {one["name"] for one in summary["members"]} == {"python-1", "python-2", "python-3"}
 
 
+@pytest.mark.product
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", [one for one in run_by("as a demo") if one.values[0] != SHORT])
