@@ -118,6 +118,10 @@ class Frames:
         self._shared = shared
         self._outbound = outbound
         self._limits, self._id_digits = outbound.limits, outbound.id_digits
+        #: Bodies below this size are neither too large nor compressed.
+        self._as_it_is_until = min(
+            self._limits.compress_msg_body_over_howmuch, self._limits.max_message_size
+        )
         self._pipeline = pipeline
         #: By topic, each with the publish list that they are of.
         self._targets: dict[str, tuple[PublishInfo, list[_Target]]] = {}
@@ -135,9 +139,13 @@ class Frames:
         Raises:
             ConfigurationError: it cannot be sent.
         """
-        body, sys_flag = body_of(message, self._limits)
-        more = more_properties(message, self._id_digits)
+        body, sys_flag = message.body, 0
         size = len(body)
+        # A topic that was sent to may be sent to.
+        if not 0 < size < self._as_it_is_until or message.topic not in self._targets:
+            body, sys_flag = body_of(message, self._limits)
+            size = len(body)
+        more = more_properties(message, self._id_digits)
         if not self._pipeline.reserve_now(size):
             # What gathers holds room; the engine thread would write it, but later.
             self.write()

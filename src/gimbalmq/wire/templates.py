@@ -44,10 +44,11 @@ class SendTemplate:
     __slots__ = (
         "_after_id",
         "_after_properties",
+        "_born_ms",
         "_end",
         "_fixed_bytes",
-        "_moment",
         "_start",
+        "_sys_flag",
         "_until_flag",
         "_until_properties",
         "_until_time",
@@ -75,7 +76,7 @@ class SendTemplate:
         self._after_id = _AFTER_ID + self._after_properties
         #: The header up to the message's id, and the time and system flag that stand in it.
         self._start = b""
-        self._moment: tuple[int, int] | None = None
+        self._born_ms = self._sys_flag = -1
         #: The header without the id, properties of the message's own, and its number.
         self._fixed_bytes = 0
 
@@ -95,7 +96,7 @@ class SendTemplate:
         Raises:
             ConfigurationError: the properties are not text, or the frame would be too long.
         """
-        if self._moment != (born_timestamp_ms, sys_flag):
+        if born_timestamp_ms != self._born_ms or sys_flag != self._sys_flag:
             self._begin(born_timestamp_ms, sys_flag)
         number, name, after_id = b"%d" % opaque, unique_id.encode(), self._after_id
         header_bytes = self._fixed_bytes + len(name) + len(number)
@@ -113,7 +114,7 @@ class SendTemplate:
         return words, self._start, name, after_id, number, self._end, body
 
     def _begin(self, born_timestamp_ms: int, sys_flag: int) -> None:
-        self._moment = (born_timestamp_ms, sys_flag)
+        self._born_ms, self._sys_flag = born_timestamp_ms, sys_flag
         self._start = b'%b"%d"%b"%d"%b%b' % (
             self._until_flag,
             sys_flag,
