@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from gimbalmq.errors import ConfigurationError, ProtocolError
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.wire import record as record_module
+from gimbalmq.wire.alike import cut_alike
 from gimbalmq.wire.batch import BatchEntry, encode_batch
 from gimbalmq.wire.codes import CompressionType
 from gimbalmq.wire.compression import compress
@@ -295,6 +297,81 @@ def test_a_time_stamp_beyond_the_calendar_is_refused_only_when_asked_for():
         _ = message.born_at
 
 
+def in_turn(data):
+    """What reading the records one after the other gives, or why it cannot."""
+    return outcome(record_module._decode_in_turn, bytes(data))
+
+
+def outcome(decode, data):
+    try:
+        messages = decode(data, "b")
+    except ProtocolError as error:
+        return str(error)
+    return [tuple(attribute(message, name) for name in ATTRIBUTES) for message in messages]
+
+
+def attribute(message, name):
+    try:
+        return getattr(message, name)
+    except ProtocolError as error:
+        return str(error)
+
+
+def alike(count, body=b"body", **fields):
+    return bytearray(
+        b"".join(
+            encode_record(topic="orders", body=body, queue_offset=7 + index, **fields)
+            for index in range(count)
+        )
+    )
+
+
+@pytest.mark.parametrize("body", [b"", b"x", b"y" * 1024])
+def test_records_that_are_alike_are_read_at_once_as_they_are_one_by_one(body):
+    data = alike(32, body, properties=b"TAGS\x01new\x02", queue_id=3, physical_offset=99)
+    assert cut_alike(data) is not None
+    assert outcome(decode_records, data) == in_turn(data)
+    assert [one.queue_offset for one in decode_records(data, "b")] == list(range(7, 39))
+
+
+@given(st.integers(10, 70), st.integers(0, 3), st.data())
+def test_whatever_is_wrong_with_one_of_many_is_found_as_one_by_one(count, flips, data):
+    records = alike(count, data.draw(st.binary(max_size=3)))
+    size = len(records) // count
+    for _ in range(flips):
+        place = data.draw(
+            st.sampled_from([*range(8), *range(20, 28), *range(36, 40), *range(84, size)])
+        )
+        records[data.draw(st.integers(0, count - 1)) * size + place] = data.draw(
+            st.sampled_from([0, 1, 0x10, 0x20, 0xC0, 0xFF])
+        )
+    until = data.draw(st.sampled_from([len(records), len(records) - 1, len(records) - size]))
+    assert outcome(decode_records, memoryview(records)[:until]) == in_turn(records[:until])
+
+
+@given(st.lists(st.tuples(records, st.integers(1, 8)), min_size=1, max_size=6))
+def test_records_of_all_kinds_mixed_are_read_as_one_by_one(runs):
+    data = b"".join(encode_record(**record) * times for record, times in runs)
+    assert outcome(decode_records, data) == in_turn(data)
+
+
+@pytest.mark.parametrize("sys_flag", [0x10, 0x20, 0x40, 0x301])
+def test_many_records_of_one_size_that_are_unusual_are_read_one_by_one(sys_flag):
+    hosts = ("::1", 1) if sys_flag & 0x30 else ("127.0.0.1", 1)
+    body = compress(b"z" * 500, CompressionType.ZLIB) if sys_flag & 1 else b"plain"
+    data = alike(32, body, sys_flag=sys_flag, born_host=hosts, store_host=hosts)
+    assert cut_alike(data) is None
+    assert {one.body for one in decode_records(data, "b")} == {
+        b"z" * 500 if sys_flag & 1 else b"plain"
+    }
+
+
+def test_a_message_holds_its_own_record_and_nothing_else_of_the_answer():
+    for data in (alike(32, b"y" * 500), alike(1, b"y" * 500) + alike(9, b"z" * 900)):
+        message = decode_records(data, "b")[0]
+        assert len(pickle.dumps(message)) < 1000
+
+
 def test_a_changed_buffer_does_not_change_messages():
     buffer = bytearray.fromhex(RECORD)
     [message] = decode_records(buffer, "b")
@@ -302,10 +379,11 @@ def test_a_changed_buffer_does_not_change_messages():
     assert message.body == b"hello"
 
 
-def test_a_message_can_be_shown_and_pickled():
-    [message] = decode_records(bytes.fromhex(RECORD), "broker-a")
-    assert "TopicTest/broker-a/1" in repr(message)
-    assert pickle.loads(pickle.dumps(message)).body == b"hello"
+@pytest.mark.parametrize(("record", "body"), [(RECORD, b"hello"), (COMPRESSED, b"x" * 5000)])
+def test_a_message_can_be_shown_and_pickled(record, body):
+    [message] = decode_records(bytes.fromhex(record), "broker-a")
+    assert "TopicTest/broker-a/" in repr(message)
+    assert pickle.loads(pickle.dumps(message)).body == body
 
 
 def test_messages_are_equal_only_to_themselves():

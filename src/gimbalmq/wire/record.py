@@ -1,9 +1,9 @@
 """The message record: commit-log entry and wire form in one.
 
-A pull answer is records back to back. `decode_records` cuts it and hands out one view per
-message; a view reads a field from the bytes when it is asked for, and not before. The fields that
-every consumer needs (queue offset, where the body is) are read while cutting, in the same step
-that finds the end of the record.
+A pull answer is records back to back. `decode_records` cuts it into messages, each of which holds
+its own record: the body, and what is before and behind it. What every consumer needs, body and
+queue offset, is read while cutting; any other field is read from the bytes when it is asked for,
+and not before. Records that are alike are cut all at once (`alike`), others one after the other.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import zlib
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from gimbalmq.errors import ConfigurationError, ProtocolError
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.wire.alike import HEAD_BYTES, MAGIC_V1, RECORD_BYTES_MIN, cut_alike
 from gimbalmq.wire.batch import walk_batch
 from gimbalmq.wire.codes import SysFlag
 from gimbalmq.wire.compression import compression_of, decompress
@@ -35,24 +37,20 @@ __all__ = [
     "encode_record",
 ]
 
-MAGIC_V1: Final = -626843481
 #: For topics longer than 127 bytes (5.1 and later): the topic's length has two bytes.
 MAGIC_V2: Final = -626843477
 
-#: A v1 record with IPv4 hosts, an empty body, topic and properties.
-RECORD_BYTES_MIN: Final = 91
-#: Where the body of a record with IPv4 hosts begins.
-_BODY_AT: Final = 88
-
 _V6_EXTRA_BYTES: Final = 12
+#: An empty topic and no properties.
+_TAIL_BYTES_MIN: Final = RECORD_BYTES_MIN - HEAD_BYTES
 # Plain integers: operators of enum members are an order of magnitude slower.
 _BORN_HOST_V6: Final = int(SysFlag.BORN_HOST_V6)
 _STORE_HOST_V6: Final = int(SysFlag.STORE_HOST_V6)
 _HOSTS_V6: Final = _BORN_HOST_V6 | _STORE_HOST_V6
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
-#: Flags of records whose body is not where it nearly always is, or is not one message.
-_UNUSUAL: Final = _HOSTS_V6 | _INNER_BATCH
+#: Flags of records whose body is not where it nearly always is, or is not the message's.
+_UNUSUAL: Final = _HOSTS_V6 | _INNER_BATCH | _COMPRESSED
 _MAGIC_V1_LAST_BYTE: Final = MAGIC_V1 & 0xFF
 _MAGICS: Final = frozenset({MAGIC_V1, MAGIC_V2})
 _TOPIC_BYTES_MAX_V1: Final = 127
@@ -63,11 +61,15 @@ _walk: Final = struct.Struct(">ii12xq8xi44xi").unpack_from
 _int: Final = struct.Struct(">i").unpack_from
 _long: Final = struct.Struct(">q").unpack_from
 _short: Final = struct.Struct(">h").unpack_from
+_set_int: Final = struct.Struct(">i").pack_into
 
 #: size, magic, CRC, queue id, flag, queue offset, physical offset, sysFlag, born time
 _head: Final = struct.Struct(">iiiiiqqiq")
 #: reconsume times, prepared transaction offset, body length
 _middle: Final = struct.Struct(">iqi")
+
+_FLAG_AT: Final = 16
+_SYS_FLAG_AT: Final = 36
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -79,8 +81,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     `queue` and `record_topic` say where it is stored. `properties` holds everything that was
     stored with it, RocketMQ's own entries included.
 
-    A view keeps the bytes of its whole pull answer alive; keep `body` instead of the message to
-    hold just that.
+    A message holds the bytes of its own record, whatever else its pull answer brought.
 
     >>> data = encode_record(topic="orders", body=b"paid", properties=b"TAGS\x01new\x02")
     >>> message = decode_records(data, "broker-a")[0]
@@ -88,17 +89,14 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     ('orders', b'paid', 'new')
     """
 
-    _buffer: bytes
-    _start: int
-    broker: str
+    #: The record up to its body.
+    _head: bytes
+    #: The body, decompressed.
+    body: bytes
+    #: The record behind its body: topic and properties.
+    _tail: bytes
     queue_offset: int
-    sys_flag: int
-    _body_from: int
-    _body_until: int
-    #: For a message of an inner batch: the batch's bytes, and (flag, body from and until,
-    #: properties from and until) in them.
-    _inner: tuple[bytes, tuple[int, int, int, int, int]] | None = None
-    _expanded: bytes | None = None
+    broker: str
     _topic: str | None = None
     _raw: bytes | None = None
     _properties: dict[str, str] | None = None
@@ -110,28 +108,18 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     @property
     def stored_body(self) -> bytes:
         """The body as stored: still compressed if it was sent so."""
-        if self._inner is not None:
-            data, place = self._inner
-            return data[place[1] : place[2]]
-        return self._buffer[self._body_from : self._body_until]
+        return self.body
 
     @property
-    def body(self) -> bytes:
-        """The body, decompressed."""
-        if not self.sys_flag:  # neither compressed nor of an inner batch
-            return self._buffer[self._body_from : self._body_until]
-        if self._inner is None:
-            if not self.sys_flag & _COMPRESSED:
-                return self._buffer[self._body_from : self._body_until]
-            if self._expanded is None:
-                self._expanded = _expand(self.stored_body, self.sys_flag)
-            return self._expanded
-        return self.stored_body
+    def sys_flag(self) -> int:
+        """What RocketMQ notes of the record, as `SysFlag` bits."""
+        number: int = _int(self._head, _SYS_FLAG_AT)[0]
+        return number
 
     @property
     def store_size(self) -> int:
         """How many bytes the record has."""
-        number: int = _int(self._buffer, self._start)[0]
+        number: int = _int(self._head)[0]
         return number
 
     @property
@@ -140,7 +128,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         topic = self._topic
         if topic is None:
             topic_from, topic_until = self._topic_place()
-            self._topic = topic = str(self._buffer[topic_from:topic_until], "utf-8", "replace")
+            self._topic = topic = str(self._tail[topic_from:topic_until], "utf-8", "replace")
         return topic
 
     @property
@@ -162,7 +150,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     @property
     def queue_id(self) -> int:
         """Number of the queue that holds the record."""
-        number: int = _int(self._buffer, self._start + 12)[0]
+        number: int = _int(self._head, 12)[0]
         return number
 
     @property
@@ -201,9 +189,7 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     def offset_message_id(self) -> str:
         """Address of the broker and place in its log, as upper-case hex."""
         host_from, host_until = self._store_host_place()
-        offset_from = self._start + 28
-        place = self._buffer[offset_from : offset_from + 8]
-        return (self._buffer[host_from:host_until] + place).hex().upper()
+        return (self._head[host_from:host_until] + self._head[28:36]).hex().upper()
 
     @property
     def born_at(self) -> datetime:
@@ -218,57 +204,54 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     @property
     def born_timestamp_ms(self) -> int:
         """`born_at` in milliseconds since the epoch."""
-        number: int = _long(self._buffer, self._start + 40)[0]
+        number: int = _long(self._head, 40)[0]
         return number
 
     @property
     def store_timestamp_ms(self) -> int:
         """`stored_at` in milliseconds since the epoch."""
-        number: int = _long(self._buffer, self._start + 56 + self._born_extra())[0]
+        number: int = _long(self._head, 56 + self._born_extra())[0]
         return number
 
     @property
     def born_host(self) -> str:
         """`ip:port` of the sender."""
-        host_from = self._start + 48
-        return host_text(self._buffer[host_from : host_from + 8 + self._born_extra()])
+        return host_text(self._head[48 : 56 + self._born_extra()])
 
     @property
     def store_host(self) -> str:
         """`ip:port` of the broker."""
         host_from, host_until = self._store_host_place()
-        return host_text(self._buffer[host_from:host_until])
+        return host_text(self._head[host_from:host_until])
 
     @property
     def reconsume_times(self) -> int:
         """How many times consumption failed before, at other members or here."""
-        number: int = _int(self._buffer, self._after_hosts())[0]
+        number: int = _int(self._head, self._after_hosts())[0]
         return number + self.attempts
 
     @property
     def prepared_transaction_offset(self) -> int:
         """Place of the half message in the log, for messages of a transaction."""
-        number: int = _long(self._buffer, self._after_hosts() + 4)[0]
+        number: int = _long(self._head, self._after_hosts() + 4)[0]
         return number
 
     @property
     def physical_offset(self) -> int:
         """Place of the record in the broker's log."""
-        number: int = _long(self._buffer, self._start + 28)[0]
+        number: int = _long(self._head, 28)[0]
         return number
 
     @property
     def flag(self) -> int:
         """The sender's own number, which RocketMQ does not interpret."""
-        if self._inner is not None:
-            return self._inner[1][0]
-        number: int = _int(self._buffer, self._start + 16)[0]
+        number: int = _int(self._head, _FLAG_AT)[0]
         return number
 
     @property
     def body_crc(self) -> int:
         """CRC-32 of the stored body without its top bit, as the record states it."""
-        number: int = _int(self._buffer, self._start + 8)[0]
+        number: int = _int(self._head, 8)[0]
         return number
 
     def _born_extra(self) -> int:
@@ -276,25 +259,24 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         return _V6_EXTRA_BYTES if self.sys_flag & _BORN_HOST_V6 else 0
 
     def _store_host_place(self) -> tuple[int, int]:
-        host_from = self._start + 64 + self._born_extra()
+        host_from = 64 + self._born_extra()
         return host_from, host_from + (20 if self.sys_flag & _STORE_HOST_V6 else 8)
 
     def _after_hosts(self) -> int:
         # Three fields of fixed size stand between the hosts and the body.
-        return self._body_from - 16
+        return len(self._head) - 16
 
     def _topic_place(self) -> tuple[int, int]:
-        at = self._body_until
-        if self._buffer[self._start + 7] == _MAGIC_V1_LAST_BYTE:
+        if self._head[7] == _MAGIC_V1_LAST_BYTE:
             # Java's byte is signed: above 127 the record is corrupt, not a longer topic.
-            topic_from, length = at + 1, self._buffer[at]
+            topic_from, length = 1, self._tail[0]
             plausible = length <= _TOPIC_BYTES_MAX_V1
         else:
-            topic_from, length = at + 2, _short(self._buffer, at)[0]
+            topic_from, length = 2, _short(self._tail)[0]
             plausible = length >= 0
         topic_until = topic_from + length
-        if not plausible or topic_until + 2 > self._start + self.store_size:
-            raise _corrupt(self._start, f"its topic has {length} bytes")
+        if not plausible or topic_until + 2 > len(self._tail):
+            raise self._unreadable(f"its topic has {length} bytes")
         return topic_from, topic_until
 
     @property
@@ -306,32 +288,36 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         return raw
 
     def _cut_properties(self) -> bytes:
-        if self._inner is not None:
-            data, place = self._inner
-            return data[place[3] : place[4]]
         at = self._topic_place()[1]
-        properties_until = at + 2 + _short(self._buffer, at)[0]
-        if not at + 2 <= properties_until <= self._start + self.store_size:
-            raise _corrupt(self._start, "its properties do not fit")
-        return self._buffer[at + 2 : properties_until]
+        properties_until = at + 2 + _short(self._tail, at)[0]
+        if not at + 2 <= properties_until <= len(self._tail):
+            raise self._unreadable("its properties do not fit")
+        return self._tail[at + 2 : properties_until]
+
+    def _unreadable(self, what: str) -> ProtocolError:
+        return ProtocolError(
+            f"record at queue offset {self.queue_offset} of broker '{self.broker}' is corrupt: "
+            f"{what}"
+        )
 
     def inner_messages(self) -> list[ReceivedMessage]:
         """The messages of an inner-batch record, which share everything but body and properties."""
-        body = self.body
-        sys_flag = self.sys_flag & ~_COMPRESSED  # if anything was, it was the batch
-        return [
-            ReceivedMessage(
-                self._buffer,
-                self._start,
-                self.broker,
+        batch, head = self.body, bytearray(self._head)
+        # If anything was compressed, it was the batch.
+        _set_int(head, _SYS_FLAG_AT, self.sys_flag & ~_COMPRESSED)
+        messages: list[ReceivedMessage] = []
+        for index, (flag, body_from, body_until, from_, until) in enumerate(walk_batch(batch)):
+            _set_int(head, _FLAG_AT, flag)
+            message = ReceivedMessage(
+                bytes(head),
+                batch[body_from:body_until],
+                self._tail,
                 self.queue_offset + index,
-                sys_flag,
-                self._body_from,
-                self._body_until,
-                (body, place),
+                self.broker,
             )
-            for index, place in enumerate(walk_batch(body))
-        ]
+            message._raw = batch[from_:until]
+            messages.append(message)
+        return messages
 
     def __repr__(self) -> str:
         return (
@@ -339,6 +325,25 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
             f"queue_offset={self.queue_offset}, message_id={self.message_id!r}, "
             f"body={len(self.stored_body)} bytes)"
         )
+
+
+class _CompressedMessage(ReceivedMessage, gc=False, eq=False):
+    """A message whose body is compressed, and stays so until it is asked for."""
+
+    _stored: bytes = b""
+    _expanded: bytes | None = None
+
+    @property
+    def body(self) -> bytes:  # type: ignore[misc] # a field of others, which nobody sets
+        """The body, decompressed."""
+        if self._expanded is None:
+            self._expanded = _expand(self._stored, self.sys_flag)
+        return self._expanded
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as stored."""
+        return self._stored
 
 
 class PullResult(msgspec.Struct, frozen=True):
@@ -356,53 +361,70 @@ class PullResult(msgspec.Struct, frozen=True):
 
 
 def decode_records(buffer: bytes | bytearray | memoryview, broker: str) -> list[ReceivedMessage]:
-    """One view per message of a pull, pop, query or view answer; inner batches are expanded.
-
-    Bytes that can change, and views of larger buffers, are copied once first.
+    """The messages of a pull, pop, query or view answer; inner batches are expanded.
 
     Raises:
         ProtocolError: a record is cut off or is no record; the text says where.
     """
-    data = buffer if isinstance(buffer, bytes) else bytes(buffer)
+    alike = cut_alike(buffer)
+    if alike is not None:
+        heads, bodies, tails, queue_offsets = alike
+        return list(map(ReceivedMessage, heads, bodies, tails, queue_offsets, repeat(broker)))
+    return _decode_in_turn(buffer if isinstance(buffer, bytes) else bytes(buffer), broker)
+
+
+def _decode_in_turn(data: bytes, broker: str) -> list[ReceivedMessage]:
     messages: list[ReceivedMessage] = []
     append = messages.append
     position, end = 0, len(data)
     last = end - RECORD_BYTES_MIN
     while position <= last:
         size, magic, queue_offset, sys_flag, body_bytes = _walk(data, position)
+        body_from = position + HEAD_BYTES
+        body_until = body_from + body_bytes
+        until = position + size
         if (
             magic == MAGIC_V1
-            and 0 <= body_bytes <= size - RECORD_BYTES_MIN
             and not (sys_flag and sys_flag & _UNUSUAL)
+            and body_from <= body_until <= until - _TAIL_BYTES_MIN
         ):
-            body_from = position + _BODY_AT
             message = ReceivedMessage(
-                data, position, broker, queue_offset, sys_flag, body_from, body_from + body_bytes
+                data[position:body_from],
+                data[body_from:body_until],
+                data[body_until:until],
+                queue_offset,
+                broker,
             )
             append(message)
         else:
             messages += _read_unusual(data, position, broker)
-        position += size
+        position = until
     if position != end:
         raise _cut_off(data, position)
     return messages
 
 
 def _read_unusual(data: bytes, position: int, broker: str) -> list[ReceivedMessage]:
-    """The messages of a record that has long hosts, a long topic or an inner batch, or is none."""
+    """The messages of a record that is compressed, has long hosts or a long topic, or is none."""
     size, magic, queue_offset, sys_flag, body_bytes = _walk(data, position)
     left = len(data) - position
     if magic not in _MAGICS:
         raise _corrupt(position, f"it starts with {magic & 0xFFFFFFFF:#010x}, no magic number")
     if not RECORD_BYTES_MIN <= size <= left:
         raise _corrupt(position, f"its size is {size}, {left} bytes are left")
-    body_from = position + _BODY_AT
+    body_from = position + HEAD_BYTES
     if sys_flag & _HOSTS_V6:
         body_from, body_bytes = _body_after_v6(data, position, size, sys_flag)
     body_until = body_from + body_bytes
-    if body_bytes < 0 or body_until + 3 > position + size:
+    if body_bytes < 0 or body_until + _TAIL_BYTES_MIN > position + size:
         raise _corrupt(position, f"its size is {size}, its body has {body_bytes} bytes")
-    message = ReceivedMessage(data, position, broker, queue_offset, sys_flag, body_from, body_until)
+    head, body = data[position:body_from], data[body_from:body_until]
+    tail = data[body_until : position + size]
+    message = (
+        _CompressedMessage(head, b"", tail, queue_offset, broker, _stored=body)
+        if sys_flag & _COMPRESSED
+        else ReceivedMessage(head, body, tail, queue_offset, broker)
+    )
     return message.inner_messages() if sys_flag & _INNER_BATCH == _INNER_BATCH else [message]
 
 
@@ -422,7 +444,7 @@ def _body_after_v6(data: bytes, position: int, size: int, sys_flag: int) -> tupl
     extra = _V6_EXTRA_BYTES * (sys_flag & _HOSTS_V6).bit_count()
     if size < RECORD_BYTES_MIN + extra:
         raise _corrupt(position, f"its size is {size}, too small for IPv6 hosts")
-    return position + _BODY_AT + extra, _int(data, position + 84 + extra)[0]
+    return position + HEAD_BYTES + extra, _int(data, position + 84 + extra)[0]
 
 
 def _expand(stored: bytes, sys_flag: int) -> bytes:
