@@ -172,26 +172,6 @@ def test_a_pull_is_moved_to_another_place_as_if_made_anew():
     assert request == headers.pull_request(offset=1 << 40, max_messages=5, **parts)
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        {"sys_flag": 0},
-        {"sys_flag": 3, "commit_offset": 5},
-        {"sys_flag": 2, "subscription_version_ms": 1_700_000_000_000},
-    ],
-)
-def test_pulls_of_one_queue_are_as_if_each_was_made_on_its_own(place):
-    common = {"max_messages": 16, "suspend_timeout_ms": 15_000}
-    requests = headers.PullRequests("g", QUEUE, **common)
-    first = requests.at(1 << 40, **place)
-    assert first == headers.pull_request(group="g", queue=QUEUE, offset=1 << 40, **place, **common)
-    assert list(first.fields) == list(
-        headers.pull_request(group="g", queue=QUEUE, offset=0, sys_flag=0).fields
-    )
-    requests.at(7, sys_flag=1, commit_offset=9)
-    assert first.fields["queueOffset"] == str(1 << 40), "each is its own"
-
-
 @pytest.mark.rule("W2.4b")
 def test_a_pull_answer_is_read():
     fields = {

@@ -22,7 +22,8 @@ from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.read_ahead import Budget, EarlyPull, ReadAhead
 from gimbalmq.wire.codes import PullFlag
 from gimbalmq.wire.command import Command
-from gimbalmq.wire.headers import PullRequests, parse_pull_response
+from gimbalmq.wire.headers import parse_pull_response
+from gimbalmq.wire.pulls import PullRequests
 from gimbalmq.wire.record import ReceivedMessage, decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 

@@ -132,7 +132,16 @@ def sign(command: Command, credentials: Credentials) -> Command:
     fields = {**command.fields, "AccessKey": credentials.access_key}
     if credentials.security_token:
         fields["SecurityToken"] = credentials.security_token
-    signed = msgspec.structs.replace(command, fields=fields)
+    signed = Command(
+        command.code,
+        fields,
+        command.body,
+        command.opaque,
+        command.flag,
+        command.remark,
+        command.language,
+        command.version,
+    )
     without: frozenset[str] = frozenset()
     if command.code == RequestCode.QUERY_MESSAGE and UNIQUE_KEY_QUERY in fields:
         signed.version = min(command.version, _QUERY_VERSION)

@@ -19,6 +19,7 @@ __all__ = [
     "FLAG_ONEWAY",
     "FLAG_RESPONSE",
     "Command",
+    "ReadyCommand",
     "decode_command",
     "encode_command",
     "response_to",
@@ -68,6 +69,14 @@ class Command(msgspec.Struct):
         return self.flag & FLAG_ONEWAY != 0
 
 
+class ReadyCommand(Command):
+    """A command whose frame is made quicker than from its fields, with the same bytes."""
+
+    def frame(self) -> bytes:
+        """The whole frame, with the JSON header."""
+        raise NotImplementedError
+
+
 class _JsonHeader(msgspec.Struct):
     """The JSON header as well-behaved peers write it; defaults are what Java assumes."""
 
@@ -112,6 +121,8 @@ def encode_command(command: Command, *, binary: bool = False) -> bytes:
         ConfigurationError: the frame would exceed the limit of every receiver, or the binary
             form cannot carry the code (it has 16 bits; the pop family needs JSON).
     """
+    if not binary and isinstance(command, ReadyCommand):
+        return command.frame()
     try:
         header = _binary_header(command) if binary else _json_header(command)
     except UnicodeEncodeError as error:

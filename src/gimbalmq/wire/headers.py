@@ -18,7 +18,6 @@ from gimbalmq.wire.command import FLAG_ONEWAY, Command
 from gimbalmq.wire.names import TEMPLATE_TOPIC
 
 __all__ = [
-    "PullRequests",
     "PullResponse",
     "SendResponse",
     "consumer_list_request",
@@ -173,54 +172,6 @@ def pull_request(
     if expression_type is not None:
         fields["expressionType"] = expression_type
     return Command(_LITE_PULL if lite else _PULL, fields)
-
-
-class PullRequests:
-    """Pulls of one queue by one group: what is the same in all of them is worked out once.
-
-    >>> requests = PullRequests("billing", MessageQueue("orders", "broker-a", 3))
-    >>> requests.at(7, sys_flag=2) == pull_request(
-    ...     group="billing", queue=MessageQueue("orders", "broker-a", 3), offset=7, sys_flag=2
-    ... )
-    True
-    """
-
-    __slots__ = ("_fields",)
-
-    def __init__(
-        self,
-        group: str,
-        queue: MessageQueue,
-        *,
-        max_messages: int = _PULL_BATCH,
-        suspend_timeout_ms: int = 0,
-    ) -> None:
-        self._fields = pull_request(
-            group=group,
-            queue=queue,
-            offset=0,
-            sys_flag=0,
-            max_messages=max_messages,
-            suspend_timeout_ms=suspend_timeout_ms,
-        ).fields
-
-    def at(
-        self,
-        offset: int,
-        *,
-        sys_flag: int,
-        commit_offset: int = 0,
-        subscription_version_ms: int = 0,
-    ) -> Command:
-        """Ask for messages from `offset` on, as `pull_request` does."""
-        fields = self._fields.copy()
-        fields["queueOffset"] = str(offset)
-        fields["sysFlag"] = str(sys_flag)
-        if commit_offset:
-            fields["commitOffset"] = str(commit_offset)
-        if subscription_version_ms:
-            fields["subVersion"] = str(subscription_version_ms)
-        return Command(_PULL, fields)
 
 
 def set_pull_place(request: Command, offset: int, max_messages: int) -> None:

@@ -333,8 +333,8 @@ class _CompressedMessage(ReceivedMessage, gc=False, eq=False):
     _stored: bytes = b""
     _expanded: bytes | None = None
 
-    @property
-    def body(self) -> bytes:  # type: ignore[misc] # a field of others, which nobody sets
+    @property  # type: ignore[misc] # a field of others, which nobody sets here
+    def body(self) -> bytes:  # type: ignore[override]
         """The body, decompressed."""
         if self._expanded is None:
             self._expanded = _expand(self._stored, self.sys_flag)
