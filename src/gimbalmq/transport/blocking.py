@@ -18,6 +18,7 @@ from typing import Self
 from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError
 from gimbalmq.transport.address import resolve
 from gimbalmq.transport.reach import PLAIN, Reach, tls_host
+from gimbalmq.transport.reading import READ_BYTES_FIRST, next_read_bytes
 from gimbalmq.transport.requests import next_opaque
 from gimbalmq.transport.tls import handshake_error, stream_error
 from gimbalmq.transport.trouble import broken, closed, unreachable
@@ -26,11 +27,6 @@ from gimbalmq.wire.connection import Connection
 
 __all__ = ["BlockingConnection"]
 
-#: One system call reads up to this much while answers are large: a pull's has up to 256 KiB.
-_READ_BYTES = 1 << 18
-#: And this much otherwise: the C library gets larger blocks from the kernel each time, which costs
-#: more than a small answer.
-_READ_BYTES_SMALL = 1 << 16
 #: A connection used this recently is not looked at before it is used again.
 _TRUSTED_IDLE_S = 1.0
 
@@ -52,7 +48,7 @@ class BlockingConnection:
         self._protocol = Connection()
         self._arrived: deque[Command] = deque()
         self._used_at = time.monotonic()
-        self._read_bytes = _READ_BYTES_SMALL
+        self._read_bytes = READ_BYTES_FIRST
         #: The time-out that the socket has now.
         self._limit_s = connect_timeout_s
         self._socket: socket.socket | None = _connect(address, connect_timeout_s, reach)
@@ -86,7 +82,7 @@ class BlockingConnection:
     def _still_open(self, sock: ssl.SSLSocket) -> bool:
         """Look without peeking, which TLS cannot: what comes is taken in."""
         try:
-            data = sock.recv(_READ_BYTES_SMALL)
+            data = sock.recv(READ_BYTES_FIRST)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return True
         if data:
@@ -191,7 +187,7 @@ class BlockingConnection:
 
     def _take_in(self, data: bytes) -> None:
         self._talked = True
-        self._read_bytes = _READ_BYTES if len(data) >= _READ_BYTES_SMALL else _READ_BYTES_SMALL
+        self._read_bytes = next_read_bytes(len(data))
         try:
             received = self._protocol.receive(data)
         except ProtocolError:

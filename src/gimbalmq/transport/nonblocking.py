@@ -18,6 +18,7 @@ import msgspec
 from gimbalmq.errors import GimbalError, ProtocolError, TransportError
 from gimbalmq.transport.address import resolve
 from gimbalmq.transport.reach import PLAIN, Reach, tls_host
+from gimbalmq.transport.reading import READ_BYTES_FIRST, next_read_bytes
 from gimbalmq.transport.requests import Answered, RequestTable, StoredTogether
 from gimbalmq.transport.tls import TlsStream, handshake_error
 from gimbalmq.transport.trouble import broken, unreachable
@@ -36,10 +37,6 @@ class Offered(msgspec.Struct, frozen=True):
     timeout_s: float
 
 
-#: What one system call reads while answers are large, and otherwise: larger blocks come from the
-#: kernel each time, which costs more than a small answer.
-_READ_BYTES = 1 << 18
-_READ_BYTES_SMALL = 1 << 16
 #: Linux accepts at most 1024 buffers in one system call.
 _WRITE_BUFFERS_MAX = 512
 
@@ -58,7 +55,7 @@ class NonBlockingConnection(RequestTable):
         self.opened = False
         self.connected = False
         self._connect_until = now + connect_timeout_s
-        self._read_bytes = _READ_BYTES_SMALL
+        self._read_bytes = READ_BYTES_FIRST
         #: Held to add to what is unsent, to write, and to close.
         self._writing = threading.Lock()
         self._dead = False
@@ -190,7 +187,7 @@ class NonBlockingConnection(RequestTable):
             raise self._failed(error) from error
         if not data:
             raise self._closed()
-        self._read_bytes = _READ_BYTES if len(data) >= _READ_BYTES_SMALL else _READ_BYTES_SMALL
+        self._read_bytes = next_read_bytes(len(data))
         if self._tls is not None:
             self.heard_at = now
             data = self._decrypted(self._tls, data)
