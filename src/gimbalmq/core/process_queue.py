@@ -102,7 +102,8 @@ class ProcessQueue:
         self._batches.append(batch)
         self.cached_count += len(messages)
         self.cached_bytes += body_bytes
-        self.next_offset = max(next_offset, offsets[-1] + 1)
+        last = offsets[-1]
+        self.next_offset = next_offset if next_offset > last else last + 1
         return batch
 
     def advance(self, next_offset: int) -> None:
@@ -123,9 +124,8 @@ class ProcessQueue:
     @property
     def commit_offset(self) -> int:
         """The next offset that a new owner must read: the lowest unfinished one."""
-        if self._batches:
-            return self._batches[0].lowest_unfinished
-        return self.next_offset
+        batches = self._batches
+        return batches[0].lowest_unfinished if batches else self.next_offset
 
     @property
     def span(self) -> int:

@@ -18,20 +18,24 @@ __all__ = ["RouteTable"]
 class RouteTable:
     """Routes by topic, with the broker sets that they name."""
 
-    __slots__ = ("_routes",)
+    __slots__ = ("_places", "_routes")
 
     def __init__(self) -> None:
         self._routes: dict[str, TopicRoute] = {}
+        #: Where to pull, as worked out from the routes: every pull asks, and they rarely change.
+        self._places: dict[tuple[MessageQueue, int], tuple[str, bool] | None] = {}
 
     def learn(self, route: TopicRoute) -> bool:
         """Keep a route; True when it differs from the one known before."""
         changed = self._routes.get(route.topic) != route
         self._routes[route.topic] = route
+        self._places.clear()
         return changed
 
     def forget(self, topic: str) -> None:
         """Drop a topic that is no longer used."""
         self._routes.pop(topic, None)
+        self._places.clear()
 
     def route(self, topic: str) -> TopicRoute | None:
         """The latest route, or None while the topic is unknown."""
@@ -60,6 +64,13 @@ class RouteTable:
 
         Returns its address and whether it is the master; None when no process is known.
         """
+        key = queue, broker_id
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = self._find_place(queue, broker_id)
+        return place
+
+    def _find_place(self, queue: MessageQueue, broker_id: int) -> tuple[str, bool] | None:
         brokers = self.broker(queue.broker, topic=queue.topic)
         if brokers is None or not brokers.addresses:
             return None

@@ -27,6 +27,8 @@ from gimbalmq.wire.connection import Connection
 
 __all__ = ["BlockingConnection"]
 
+#: Whoever waits here takes all that came, and works on it later.
+_READ_BYTES_MAX = 1 << 20
 #: A connection used this recently is not looked at before it is used again.
 _TRUSTED_IDLE_S = 1.0
 
@@ -187,7 +189,7 @@ class BlockingConnection:
 
     def _take_in(self, data: bytes) -> None:
         self._talked = True
-        self._read_bytes = next_read_bytes(len(data))
+        self._read_bytes = next_read_bytes(len(data), _READ_BYTES_MAX)
         try:
             received = self._protocol.receive(data)
         except ProtocolError:

@@ -37,6 +37,9 @@ class Offered(msgspec.Struct, frozen=True):
     timeout_s: float
 
 
+#: What is read is worked on at once: it and what is made of it should fit a processor's own cache,
+#: or reading it again takes longer than the system calls that a larger reading saves.
+_READ_BYTES_MAX = 1 << 18
 #: Linux accepts at most 1024 buffers in one system call.
 _WRITE_BUFFERS_MAX = 512
 
@@ -187,7 +190,7 @@ class NonBlockingConnection(RequestTable):
             raise self._failed(error) from error
         if not data:
             raise self._closed()
-        self._read_bytes = next_read_bytes(len(data))
+        self._read_bytes = next_read_bytes(len(data), _READ_BYTES_MAX)
         if self._tls is not None:
             self.heard_at = now
             data = self._decrypted(self._tls, data)
