@@ -87,6 +87,17 @@ def test_a_queue_of_an_unknown_broker_is_pulled_from_nowhere(table):
     assert table.pull_place(MessageQueue("orders", "broker-a", 0), 0) is None
 
 
+def test_a_queue_is_pulled_from_where_the_newest_route_says(table):
+    queue = MessageQueue("orders", "broker-a", 0)
+    table.learn(route("orders", BrokerSet("broker-a", "c", {0: "old:1", 1: "slave:1"})))
+    assert table.pull_place(queue, 0) == table.pull_place(queue, 0) == ("old:1", True)
+    assert table.pull_place(queue, 1) == ("slave:1", False)
+    table.learn(route("orders", BrokerSet("broker-a", "c", {0: "new:1"})))
+    assert table.pull_place(queue, 0) == table.pull_place(queue, 1) == ("new:1", True)
+    table.forget("orders")
+    assert table.pull_place(queue, 0) is None
+
+
 def test_one_address_of_each_broker_set_comes_in_the_order_of_their_names(table):
     table.learn(route("orders", B))
     table.learn(route("refunds", A, B))

@@ -51,7 +51,7 @@ def load(path, driver):
     def load():
         close()
         instance = ClientInstance("me", NameServers(["n:1"]), InstanceSettings())
-        instance._driver = driver
+        instance.driver = driver
         made.append(LocalOffsets(instance, path, StartFrom(StartPolicy.FIRST)))
         return made[-1]
 

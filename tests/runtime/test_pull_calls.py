@@ -60,7 +60,7 @@ def events():
 @pytest.fixture
 def instance(driver):
     instance = ClientInstance("me", NameServers(["n:1"]), InstanceSettings())
-    instance._driver = driver
+    instance.driver = driver
     return instance
 
 

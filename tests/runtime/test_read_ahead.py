@@ -34,7 +34,7 @@ class Stage:
         self.open = []
         self.events = []
         instance = ClientInstance("me", NameServers(["n:1"]), InstanceSettings())
-        instance._driver = self.driver
+        instance.driver = self.driver
         instance.routes.learn(
             TopicRoute("orders", (BrokerSet("a", "c", {0: "a:1"}),), (QueueData("a", 2, 2, 6),))
         )

@@ -61,7 +61,8 @@ class ClientInstance:
         self.routes = RouteTable()
         #: Not wrapped: every pull asks.
         self.pull_place = self.routes.pull_place
-        self._driver: Driver | None = None
+        #: What runs this instance, once it is attached.
+        self.driver: Driver
         self._members: dict[str, GroupMember] = {}
         #: By group: who answers the broker's questions about transactions, if anybody.
         self._producers: dict[str, CheckTransaction | None] = {}
@@ -71,15 +72,9 @@ class ClientInstance:
         self._requests = BrokerRequests(self._members, self._producers, self.routes, self.warn)
         self._warned: dict[str, float] = {}
 
-    @property
-    def driver(self) -> Driver:
-        """What runs this instance."""
-        assert self._driver is not None
-        return self._driver
-
     def attach(self, driver: Driver) -> None:
         """Start the timers on a driver; called once, on its side."""
-        self._driver = driver
+        self.driver = driver
         self._poll_routes()
         self._beat()
 

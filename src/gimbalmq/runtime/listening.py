@@ -117,7 +117,8 @@ class Listening:
         messages = consume.batch.messages
         own = self._listener_for(consume.queue.topic)
         if own is not None:
-            return [(own, positions, [*messages[positions.start : positions.stop]])]
+            part = messages[positions.start : positions.stop]
+            return [(own, positions, part if isinstance(part, list) else list(part))]
         by_topic: dict[str, list[int]] = {}
         for position in positions:
             by_topic.setdefault(messages[position].topic, []).append(position)

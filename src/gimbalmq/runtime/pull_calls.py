@@ -33,6 +33,7 @@ _STATUS: Final = {status.value: status for status in PullStatus}
 _SUSPEND: Final = int(PullFlag.SUSPEND)
 _COMMIT_OFFSET: Final = int(PullFlag.COMMIT_OFFSET)
 _FOUND: Final = PullStatus.FOUND.value
+_FOUND_STATUS: Final = PullStatus.FOUND
 _MOVED: Final = PullStatus.OFFSET_ILLEGAL.value
 
 
@@ -179,10 +180,17 @@ class PullCalls:
     def _came(self, pulls: _QueuePulls, early: EarlyPull, answer: Command | GimbalError) -> None:
         """What was asked for early is here, perhaps before it is wanted."""
         ahead = pulls.ahead
-        if isinstance(answer, Command) and answer.code == _MOVED:
-            ahead.moved = answer
+        found = False
+        if isinstance(answer, Command):
+            found = answer.code == _FOUND
+            if answer.code == _MOVED:
+                ahead.moved = answer
         wanted = ahead.came(early, answer)
-        if wanted is not None:
+        if wanted is None:
+            return
+        if found:
+            self._pulled(wanted, pulls, answer)
+        else:
             self._hand_over(wanted, pulls, answer)
 
     def _hand_over(self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError) -> None:
@@ -218,7 +226,7 @@ class PullCalls:
         header = parse_pull_response(answer)
         next_offset, maximum = header.next_offset, header.maximum
         pulls.advised = header.suggested_broker_id
-        if status is not PullStatus.FOUND:
+        if status is not _FOUND_STATUS:
             event = PullAnswered(queue, epoch, status, next_offset, maximum=maximum)
         else:
             messages = self._messages(queue, pulls.ahead.subscription, answer)
@@ -239,9 +247,10 @@ class PullCalls:
         self, queue: MessageQueue, subscription: SubscriptionData, answer: Command
     ) -> list[ReceivedMessage]:
         messages = decode_records(answer.body, queue.broker)
-        if self._settings.namespace is not None:
+        namespace = self._settings.namespace
+        if namespace is not None:
             for message in messages:
-                message.namespace = self._settings.namespace
+                message.namespace = namespace
         if subscription.tags:
             # The broker compares hashes of tags; two tags may share one.
             messages = [message for message in messages if subscription.matches(message.tags)]

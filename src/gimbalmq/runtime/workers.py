@@ -274,7 +274,8 @@ class WorkerPool:
             waiting, now = self._claims.waiting, time.monotonic()
             if self._errand != thread_id or not waiting or now >= end_at:
                 return None
-            if waiting[0].ordered or waiting[0].permit is not None:
+            first = waiting[0]
+            if first.ordered or first.permit is not None:
                 return None
             return self._claimed(thread_id, now)
 
@@ -364,6 +365,6 @@ class WorkerPool:
 
     def _measured(self, seconds_each: float) -> None:
         known = self._seconds_each
-        if known is not None:
-            seconds_each = min(seconds_each, _SLOWER_MOST * known)
-        self._seconds_each = max(seconds_each, _SECONDS_EACH_MIN)
+        if known is not None and seconds_each > _SLOWER_MOST * known:
+            seconds_each = _SLOWER_MOST * known
+        self._seconds_each = max(_SECONDS_EACH_MIN, seconds_each)

@@ -30,11 +30,13 @@ from gimbalmq.wire.stored import StoredAnswer, read_stored
 __all__ = ["Answered", "RequestTable", "StoredTogether", "next_opaque", "next_opaques"]
 
 _numbers: Final = itertools.count(1)
+#: 31 bits, as a signed word carries them.
+_NUMBER_MASK: Final = 0x7FFFFFFF
 
 
 def next_opaque() -> int:
-    """A number for a request; 31 bits, as a signed word carries it."""
-    return next(_numbers) & 0x7FFFFFFF
+    """A number for a request."""
+    return next(_numbers) & _NUMBER_MASK
 
 
 def next_opaques(count: int) -> list[int]:
@@ -80,7 +82,7 @@ class RequestTable:
 
         Returns its number, for `forget`.
         """
-        command.opaque = opaque = next_opaque()
+        command.opaque = opaque = next(_numbers) & _NUMBER_MASK
         if self._signs:
             command = self._reach.signed(command)
         self._unsent.append(encode_command(command))

@@ -29,33 +29,32 @@ Alike = tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], tuple[int
 #: bounds, and how many shapes are remembered, keep what they take to some hundred KiB.
 _COUNT_MIN: Final = 12
 _COUNT_MAX: Final = 64
+_BYTES_MIN: Final = _COUNT_MIN * RECORD_BYTES_MIN
 _SHAPES_MAX: Final = 128
 
-#: size, magic, sysFlag, body length
-_first: Final = struct.Struct(">ii28xi44xi").unpack_from
+#: Size, body length.
+_first: Final = struct.Struct(">i80xi").unpack_from
 #: Size and magic together, queue offset, sysFlag, body length.
 _NUMBERS: Final = "q12xq8xi44xi"
 
 
 def cut_alike(data: bytes | bytearray | memoryview) -> Alike | None:
     """The parts of records of one size with bodies of one length; None: read them one by one."""
-    if len(data) < _COUNT_MIN * RECORD_BYTES_MIN:
+    if len(data) < _BYTES_MIN:
         return None
-    size, magic, sys_flag, body_bytes = _first(data)
-    if (
-        sys_flag
-        or magic != MAGIC_V1
-        or not 0 <= body_bytes <= size - RECORD_BYTES_MIN
-        or len(data) % size
-    ):
+    size, body_bytes = _first(data)
+    if size < RECORD_BYTES_MIN or len(data) % size:
         return None
-    count = len(data) // size
-    if not _COUNT_MIN <= count <= _COUNT_MAX:
+    shape = _shape(size, body_bytes, len(data) // size)
+    if shape is None:
         return None
-    numbers_of, parts_of = _readers(size, body_bytes, count)
+    count, start, numbers_of, parts_of = shape
     numbers = numbers_of(data)
-    starts, lengths = numbers[::4], numbers[3::4]
-    if starts.count(starts[0]) != count or lengths.count(body_bytes) != count or any(numbers[2::4]):
+    if (
+        numbers[::4].count(start) != count
+        or any(numbers[2::4])
+        or numbers[3::4].count(body_bytes) != count
+    ):
         return None
     parts = parts_of(data)
     return parts[::3], parts[1::3], parts[2::3], numbers[1::4]
@@ -65,9 +64,11 @@ _Reader = Callable[[bytes | bytearray | memoryview], tuple[Any, ...]]
 
 
 @functools.lru_cache(maxsize=_SHAPES_MAX)
-def _readers(size: int, body_bytes: int, count: int) -> tuple[_Reader, _Reader]:
-    """What reads the numbers of so many records, and what reads their parts."""
+def _shape(size: int, body_bytes: int, count: int) -> tuple[int, int, _Reader, _Reader] | None:
+    """Of so many records: their number, how each starts, and what reads their numbers and parts."""
+    if not _COUNT_MIN <= count <= _COUNT_MAX or not 0 <= body_bytes <= size - RECORD_BYTES_MIN:
+        return None
     behind = size - HEAD_BYTES
     numbers = struct.Struct(">" + f"{_NUMBERS}{behind}x" * count)
     parts = struct.Struct(f"{HEAD_BYTES}s{body_bytes}s{behind - body_bytes}s" * count)
-    return numbers.unpack, parts.unpack
+    return count, size << 32 | MAGIC_V1 & 0xFFFFFFFF, numbers.unpack, parts.unpack

@@ -33,6 +33,7 @@ _TYPE_BINARY: Final = 1
 
 _words: Final = struct.Struct(">ii")
 _word: Final = struct.Struct(">i")
+_word_at: Final = _word.unpack_from
 #: code, language, version, opaque, flag
 _binary_start: Final = struct.Struct(">hbhii")
 _key_length: Final = struct.Struct(">h")
@@ -187,18 +188,19 @@ def decode_command(frame: bytes | bytearray | memoryview) -> Command:
         ProtocolError: the bytes are no remoting header.
     """
     view = frame if isinstance(frame, memoryview) else memoryview(frame)
-    if len(view) < 4:
-        raise ProtocolError(f"frame of {len(view)} bytes has no header word; the data is corrupt")
-    word = _word.unpack_from(view)[0]
+    end = len(view)
+    if end < 4:
+        raise ProtocolError(f"frame of {end} bytes has no header word; the data is corrupt")
+    word = _word_at(view)[0]
     header_until = 4 + (word & 0xFFFFFF)
     kind = word >> 24
-    if header_until > len(view):
+    if header_until > end:
         raise ProtocolError(
-            f"header of {header_until - 4} bytes in a frame of {len(view)}: "
+            f"header of {header_until - 4} bytes in a frame of {end}: "
             "the data is corrupt, or the peer is no RocketMQ server"
         )
     header = view[4:header_until]
-    body: bytes | memoryview = view[header_until:] if header_until < len(view) else b""
+    body: bytes | memoryview = view[header_until:] if header_until < end else b""
     if kind == _TYPE_JSON:
         return _read_json(header, body)
     if kind == _TYPE_BINARY:

@@ -72,9 +72,11 @@ class Delivery:
     def _count(held: HeldQueue, event: Consumed, reached: int) -> None:
         tally, failed = held.tally, len(event.failures)
         tally.consumed += reached - event.first - failed
-        stopped = event.buried or (event.suspend_s is not None and not event.rolled_back)
-        tally.failed += failed + stopped
         tally.listener_s += event.took_s
+        if event.buried or (event.suspend_s is not None and not event.rolled_back):
+            failed += 1
+        if failed:
+            tally.failed += failed
 
     def _take_in(self, held: HeldQueue, event: Consumed, reached: int, now: float) -> None:
         assert held.process is not None

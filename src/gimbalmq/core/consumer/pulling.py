@@ -21,6 +21,10 @@ _FLOW_CONTROL: Final = 215
 #: The broker does not know our subscription (24), or an older one (25): heartbeat, then retry.
 _SUBSCRIPTION_UNKNOWN: Final = frozenset({24, 25})
 _SUBSCRIPTION_RETRY_S: Final = 0.1
+# By their own names: looking a member of an enumeration up takes as long as a call.
+_PULLING: Final = HeldState.PULLING
+_HELD_BACK: Final = HeldState.HELD_BACK
+_MOVED: Final = PullStatus.OFFSET_ILLEGAL
 
 
 class PullLoop:
@@ -56,7 +60,7 @@ class PullLoop:
         elif self._held_back(process) is not None:
             held.state = HeldState.HELD_BACK
         else:
-            held.state = HeldState.PULLING
+            held.state = _PULLING
             held.last_pull_at = now
             # An offset rides along only while nobody else can own the queue.
             commit = process.commit_offset if held.sure(now) else 0
@@ -81,7 +85,7 @@ class PullLoop:
 
     def progressed(self, held: HeldQueue, now: float) -> None:
         """Messages finished: a queue that was held back may go on."""
-        if held.state is HeldState.HELD_BACK:
+        if held.state is _HELD_BACK:
             self.pull(held, now)
         if self._context.limits.pull_threshold_for_all != -1:
             self.room_for_all(now)
@@ -96,14 +100,14 @@ class PullLoop:
     def answered(self, event: PullAnswered, now: float) -> None:
         """A pull came back."""
         held = self._context.current(event.queue, event.epoch)
-        if held is None or held.state is not HeldState.PULLING:
+        if held is None or held.state is not _PULLING:
             return
         process = held.process
         assert process is not None
         held.failed_pulls = 0
         if event.maximum is not None:
             held.maximum = event.maximum
-        if event.status is PullStatus.OFFSET_ILLEGAL:
+        if event.status is _MOVED:
             # The offset is outside what the broker stores, or an operator reset it.
             self._moved(held, event.next_offset, now)
             return
