@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from gimbalmq.core.consumer.effects import Pull
 from gimbalmq.errors import GimbalError
 from gimbalmq.wire.command import Command
@@ -39,17 +41,14 @@ class Budget:
         self.part = -(-self._most // queues)
 
 
-class EarlyPull:
+class EarlyPull(msgspec.Struct, eq=False):
     """One pull that went out early."""
 
-    __slots__ = ("answer", "offset", "wanted")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        #: What the broker said; None while it is on its way.
-        self.answer: Command | GimbalError | None = None
-        #: The pull that waits for it.
-        self.wanted: Pull | None = None
+    offset: int
+    #: What the broker said; None while it is on its way.
+    answer: Command | GimbalError | None = None
+    #: The pull that waits for it.
+    wanted: Pull | None = None
 
 
 class ReadAhead:
@@ -126,10 +125,10 @@ class ReadAhead:
 
     def further(self, pull: Pull) -> list[EarlyPull]:
         """More pulls to send early, behind `pull` and those before."""
-        budget, pulls, step = self._budget, self._pulls, self._step
         more: list[EarlyPull] = []
         if not self._steady:
             return more
+        budget, pulls, step = self._budget, self._pulls, self._step
         offset = (pulls[-1].offset if pulls else pull.offset) + step
         # Only what is sure to be full: an early pull must never wait for messages.
         last = self._maximum - step

@@ -22,18 +22,15 @@ _Key = tuple[MessageQueue, int]
 Claim = tuple[int, Consume, int, int]
 
 
-class _InHand:
+class _InHand(msgspec.Struct):
     """What workers have of one acquisition of a queue."""
 
-    __slots__ = ("cancelled", "messages", "newest")
-
-    def __init__(self) -> None:
-        #: How many are claimed and not yet accounted for.
-        self.messages = 0
-        #: The number of the newest claim.
-        self.newest = 0
-        #: Whether the queue was given up: nothing new of it starts.
-        self.cancelled = False
+    #: How many are claimed and not yet accounted for.
+    messages: int = 0
+    #: The number of the newest claim.
+    newest: int = 0
+    #: Whether the queue was given up: nothing new of it starts.
+    cancelled: bool = False
 
 
 class Claims:
@@ -74,8 +71,8 @@ class Claims:
         if in_hand is None:
             in_hand = self._in_hand[key] = _InHand()
         in_hand.messages += until - first
-        self.number = in_hand.newest = self.number + 1
-        return self.number, consume, first, until
+        self.number = in_hand.newest = number = self.number + 1
+        return number, consume, first, until
 
     def is_cancelled(self, consume: Consume) -> bool:
         """Whether its queue was given up: then nothing of it may wait again."""
