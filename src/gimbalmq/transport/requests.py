@@ -41,7 +41,7 @@ def next_opaque() -> int:
 
 def next_opaques(count: int) -> list[int]:
     """Numbers for requests, as `next_opaque` gives them."""
-    return [number & 0x7FFFFFFF for number in itertools.islice(_numbers, count)]
+    return [number & _NUMBER_MASK for number in itertools.islice(_numbers, count)]
 
 
 #: Receives the answer of a request, or the reason why there is none.
