@@ -37,8 +37,8 @@ class Offered(msgspec.Struct, frozen=True):
     timeout_s: float
 
 
-#: What is read is worked on at once: it and what is made of it should fit a processor's own cache,
-#: or reading it again takes longer than the system calls that a larger reading saves.
+#: A larger reading saves system calls, but where consumers were measured, 512 KiB and 1 MiB cost the
+#: thread more in all than 256 KiB did, and so did 64 and 128 KiB.
 _READ_BYTES_MAX = 1 << 18
 #: Linux accepts at most 1024 buffers in one system call.
 _WRITE_BUFFERS_MAX = 512
