@@ -51,6 +51,7 @@ def rows(stage: Stage) -> Iterator[Row]:
                     COUNT,
                     functools.partial(drain, stage, topic, batch),
                     functools.partial(java_drain, stage, topic, batch),
+                    rounds=stage.rounds,
                 )
     if stage.wanted(SLEEP_CASE):
         yield sleepers(stage)

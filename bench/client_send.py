@@ -18,11 +18,13 @@ TOPIC: Final = "send"
 #: How many messages have no answer yet, on both sides.
 IN_FLIGHT: Final = 256
 BATCH: Final = 100
+#: Short rounds, and many: nothing has to be started for one.
+ROUNDS_EACH: Final = 3
 #: Messages of a round, and how many are in flight or in a batch.
 CASES: Final[dict[Literal["sync", "pipelined", "batch"], tuple[int, int]]] = {
-    "sync": (3_000, 1),
-    "pipelined": (40_000, IN_FLIGHT),
-    "batch": (100_000, BATCH),
+    "sync": (1_000, 1),
+    "pipelined": (15_000, IN_FLIGHT),
+    "batch": (40_000, BATCH),
 }
 
 
@@ -54,14 +56,15 @@ def rows(stage: Stage) -> Iterator[Row]:
                 count,
                 functools.partial(pump, producer, mode, size, count),
                 functools.partial(java.pump, TOPIC, mode, count=count, size=size, width=width),
+                rounds=ROUNDS_EACH * stage.rounds,
             )
 
 
 def warm_up(stage: Stage, producer: Producer, java: JavaProducer) -> None:
     """Everything that is measured runs before, on both sides, and so does the broker."""
     for mode, (count, width) in CASES.items():
-        pump(producer, mode, 100, count // 5)
-        share = max(count // 5, stage.warm // 2 if mode != "sync" else count)
+        pump(producer, mode, 100, count)
+        share = max(count, stage.warm // 2) if mode != "sync" else 5 * count
         java.pump(TOPIC, mode, count=share, size=100, width=width)
 
 

@@ -21,7 +21,12 @@ SIZES: Final = {"1KiB": 1024, "100B": 100}
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of the client benchmark."""
-    parser.add_argument("--rounds", type=int, default=9, help="rounds per case (%(default)s)")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=9,
+        help="rounds of a consumer, a third of those of a producer (%(default)s)",
+    )
     parser.add_argument(
         "--warm", type=int, default=1_000_000, help="messages that warm Java up (%(default)s)"
     )
@@ -62,7 +67,13 @@ class Stage:
         return self.only in case
 
     def compare(
-        self, case: str, count: int, ours: Callable[[], float], java: Callable[[], float]
+        self,
+        case: str,
+        count: int,
+        ours: Callable[[], float],
+        java: Callable[[], float],
+        *,
+        rounds: int,
     ) -> Row:
         """Messages per second of both; each function handles `count` and returns the seconds.
 
@@ -78,7 +89,7 @@ class Stage:
         def take_theirs() -> None:
             theirs.append(count / java())
 
-        for number in range(1, self.rounds + 1):
+        for number in range(1, rounds + 1):
             sides = (take_ours, take_theirs) if number % 2 else (take_theirs, take_ours)
             for take in sides:
                 take()
@@ -87,7 +98,7 @@ class Stage:
                 file=sys.stderr,
                 flush=True,
             )
-        note = f"median of {self.rounds}, {min(mine):,.0f} to {max(mine):,.0f}"
+        note = f"median of {rounds}, {min(mine):,.0f} to {max(mine):,.0f}"
         return Row(
             case,
             statistics.median(mine),
