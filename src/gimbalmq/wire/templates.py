@@ -91,7 +91,8 @@ class SendTemplate:
     ) -> tuple[bytes, ...]:
         """The frame of one send in parts, as `send_request` would have it.
 
-        Whoever sends several joins the parts of all of them in one step. The id is made of hex digits; its properties come first, then the others.
+        Whoever sends several joins the parts of all of them in one step. The id is made of hex
+        digits; its properties come first, then the others.
 
         Raises:
             ConfigurationError: the properties are not text, or the frame would be too long.
