@@ -2,9 +2,9 @@
 
 A benchmark yields rows, each comparing a time or a rate of ours with an anchor. `run` prints them
 as `{"machine": {...}, "rows": [...]}` with --json, as a table otherwise. Progress goes to standard
-error. The ratio is always ours divided by the anchor, also for times. Where rounds of both
-alternate it is the median of the rounds' own ratios: a machine that others share may change its
-speed threefold within a run, but not much between neighbours.
+error. The ratio is always ours divided by the anchor, also for times. Of a row that has the ratios
+of its rounds it is their median: a machine that others share may change its speed threefold within
+a run, but not much between neighbours.
 """
 
 from __future__ import annotations

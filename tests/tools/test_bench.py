@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +64,11 @@ def test_an_unknown_name_is_refused_with_the_known_ones(tool, bench, capsys):
     bench(one=printing([ROW]))
     assert tool.main(["three"]) == 2
     assert "there are: one" in capsys.readouterr().err
+
+
+def test_the_ratio_of_a_row_is_the_median_of_its_rounds_where_it_has_them(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "bench"))
+    row = importlib.import_module("harness").Row
+    assert row("a/b", 90.0, 100.0, "x", "s", "", (1.2, 1.1, 0.5)).ratio == 1.1
+    assert row("a/b", 90.0, 100.0, "x", "s").ratio == 0.9
+    assert row("a/b", 90.0, None, "x", "s").ratio is None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.acl import Credentials, sign
-from gimbalmq.wire.command import Command, decode_command, encode_command
+from gimbalmq.wire.command import Command, ReadyCommand, decode_command, encode_command
 from gimbalmq.wire.headers import pull_request
 from gimbalmq.wire.pulls import PullRequests
 
@@ -69,3 +69,8 @@ def test_a_name_that_is_not_text_is_refused():
     pull = PullRequests("g\ud800", QUEUE).at(7, sys_flag=2)
     with pytest.raises(ConfigurationError, match="not text"):
         encode_command(pull)
+
+
+def test_a_command_that_knows_no_quicker_way_is_written_from_its_fields():
+    ready, plain = (kind(34, {"a": "b"}, opaque=5) for kind in (ReadyCommand, Command))
+    assert encode_command(ready) == encode_command(plain)

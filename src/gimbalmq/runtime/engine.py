@@ -192,14 +192,12 @@ class Engine:
 
     def call(self, address: str, command: Command, timeout_s: float, done: Answered) -> None:
         """Send a request; `done` gets the answer or the error, never before this returns."""
-        connection = self._connections.get(address)
-        if connection is None:
-            try:
-                connection = self._connection(address)
-            except GimbalError as error:
-                failure = error
-                self._inbox.append(lambda: done(failure))
-                return
+        try:
+            connection = self._connection(address)
+        except GimbalError as error:
+            failure = error
+            self._inbox.append(lambda: done(failure))
+            return
         connection.request(command, time.monotonic(), timeout_s, done)
         self._touched.add(connection)
 

@@ -89,7 +89,7 @@ class NonBlockingConnection(RequestTable):
     def request(self, command: Command, now: float, timeout_s: float, done: Answered) -> int:
         """Queue a request; see `RequestTable`."""
         with self._writing:
-            return RequestTable.request(self, command, now, timeout_s, done)
+            return super().request(command, now, timeout_s, done)
 
     def notify(self, command: Command) -> None:
         """Queue a one-way request."""

@@ -82,7 +82,7 @@ class RequestTable:
 
         Returns its number, for `forget`.
         """
-        command.opaque = opaque = next(_numbers) & _NUMBER_MASK
+        command.opaque = opaque = next_opaque()
         if self._signs:
             command = self._reach.signed(command)
         self._unsent.append(encode_command(command))

@@ -75,7 +75,7 @@ class FrameBuffer:
     def feed(self, data: bytes | bytearray | memoryview) -> list[bytes | memoryview]:
         """Take what was received and return the frames that are now complete.
 
-        `bytes` are viewed, not copied; anything mutable is copied first, so that the caller may
+        Large frames are views of `bytes`; anything mutable is copied first, so that the caller may
         reuse its receive buffer.
         """
         if self.fault is not None:

@@ -58,7 +58,7 @@ class PullLoop:
         if self._all_paused or (self._paused and held.queue in self._paused):
             held.state = HeldState.PAUSED
         elif self._held_back(process) is not None:
-            held.state = HeldState.HELD_BACK
+            held.state = _HELD_BACK
         else:
             held.state = _PULLING
             held.last_pull_at = now
@@ -94,7 +94,7 @@ class PullLoop:
         """Less is cached than before: whatever queue was held back may go on."""
         for queue in sorted_queues(self._context.held):
             held = self._context.held[queue]
-            if held.state is HeldState.HELD_BACK:
+            if held.state is _HELD_BACK:
                 self.pull(held, now)
 
     def answered(self, event: PullAnswered, now: float) -> None:
@@ -128,7 +128,7 @@ class PullLoop:
     def failed(self, event: PullFailed) -> None:
         """A pull got no usable answer: try again after a pause."""
         held = self._context.current(event.queue, event.epoch)
-        if held is None or held.state is not HeldState.PULLING:
+        if held is None or held.state is not _PULLING:
             return
         settings = self._context.settings
         held.state = HeldState.WAITING
