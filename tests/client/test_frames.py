@@ -7,7 +7,7 @@ import pytest
 
 from client.small_cluster import SmallCluster
 from gimbalmq import Message, Producer
-from gimbalmq.client import frames
+from gimbalmq.client import frames, targets
 from gimbalmq.errors import ConfigurationError
 
 
@@ -150,19 +150,21 @@ def test_a_callback_of_a_message_that_cannot_leave_may_send_again(producer, monk
 
 
 def test_the_targets_of_topics_that_are_gone_do_not_pile_up(producer, monkeypatch):
-    monkeypatch.setattr(frames, "_TOPICS_MAX", 1)
-    for topic in ("orders", "bills", "orders"):
+    monkeypatch.setattr(targets, "_TOPICS_MAX", 1)
+    known = producer._sender.targets
+    for topic, other in (("orders", "bills"), ("bills", "orders"), ("orders", "bills")):
         assert producer.send_async(Message(topic, b"x")).result(10.0).queue.topic == topic
-        assert list(producer._sender._frames._targets) == [topic]
+        assert topic in known
+        assert other not in known
 
 
 def test_a_route_that_changed_counts_for_the_next_message(producer):
-    gathering = producer._sender._frames
-    before, targets = gathering._targets["orders"]
+    sender = producer._sender
+    gathering, before = sender._frames, sender.info("orders")
     changed = msgspec.structs.replace(before, queues=before.queues[:1])
     results = [gathering.send(Message("orders", b"x"), changed, 10.0) for _ in range(5)]
     assert {future.result(10.0).queue for future in results} == {before.queues[0]}
-    assert len(targets) == 4
+    assert len(sender.targets.of(before)) == 4
 
 
 def test_messages_with_different_limits_leave_with_their_own(producer, offers, monkeypatch):

@@ -6,7 +6,8 @@ import pytest
 from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError
 from gimbalmq.transport import blocking
 from gimbalmq.transport.blocking import BlockingConnection
-from gimbalmq.wire.command import Command, response_to
+from gimbalmq.wire.command import Command, encode_command, response_to
+from gimbalmq.wire.stored import StoredPlace
 from transport.server import LoopbackServer, closed_port, silent
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
@@ -75,6 +76,62 @@ def test_a_request_of_the_server_is_not_taken_for_an_answer():
 
     with LoopbackServer(ask_back) as server, BlockingConnection(server.address) as connection:
         assert connection.call(Command(34), 20.0).remark == "mine"
+
+
+def stored(request):
+    place = {"msgId": "7F00", "queueId": "3", "queueOffset": "42"}
+    return response_to(request, fields=place)
+
+
+def written(opaque):
+    return encode_command(Command(310, {"a": "shop"}, b"paid", opaque=opaque)), opaque
+
+
+def test_a_written_message_is_answered_with_its_place():
+    with LoopbackServer(stored) as server, BlockingConnection(server.address) as connection:
+        answers = [connection.store(*written(opaque), 20.0) for opaque in (7, 8)]
+    assert [answer.opaque for answer in answers] == [7, 8]
+    assert {answer.place for answer in answers} == {StoredPlace("7F00", 3, 42)}
+    assert [(request.code, request.body) for request in server.requests] == [(310, b"paid")] * 2
+
+
+def test_a_written_message_that_is_refused_is_answered_with_the_refusal():
+    def refuse(request):
+        return response_to(request, 14, "too many")
+
+    with LoopbackServer(refuse) as server, BlockingConnection(server.address) as connection:
+        answer = connection.store(*written(7), 20.0)
+        assert (answer.code, answer.remark) == (14, "too many")
+        assert connection.healthy()
+
+
+def test_only_its_own_answer_is_that_of_a_written_message():
+    def others_first(request):
+        server.push(Command(40, {"consumerGroup": "g"}, opaque=request.opaque, flag=2))
+        server.push(stored(Command(310, opaque=request.opaque + 1)))
+        server.push(response_to(Command(310, opaque=request.opaque + 2), 14, "not yours"))
+        return stored(request)
+
+    with LoopbackServer(others_first) as server, BlockingConnection(server.address) as connection:
+        assert connection.store(*written(7), 20.0).place == StoredPlace("7F00", 3, 42)
+
+
+@pytest.mark.parametrize("raw", [HTTP, b"\x00\x00\x00\x08\x00\x00\x00\x04nope"])
+def test_a_written_message_to_a_server_of_another_kind_is_a_protocol_error(raw):
+    with LoopbackServer(raw=raw) as server, BlockingConnection(server.address) as connection:
+        with pytest.raises(ProtocolError):
+            connection.store(*written(7), 20.0)
+        assert connection.closed
+
+
+def test_a_written_message_waits_for_its_answer_no_longer_than_it_may():
+    def only_others(request):
+        return stored(Command(310, opaque=request.opaque + 1))
+
+    with LoopbackServer(only_others) as server, BlockingConnection(server.address) as connection:
+        with pytest.raises(CallTimeoutError, match=r"did not answer within 0\.2 s"):
+            connection.store(*written(7), 0.2)
+        assert connection.closed
 
 
 @pytest.mark.rule("W1.4a")

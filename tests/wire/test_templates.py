@@ -1,9 +1,12 @@
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.wire import templates
 from gimbalmq.wire.command import encode_command
 from gimbalmq.wire.frame import FRAME_BYTES_MAX
 from gimbalmq.wire.headers import send_request
@@ -66,3 +69,28 @@ def test_properties_that_are_not_text_are_refused():
     template = SendTemplate("g", MessageQueue("t", "b", 0), "TBW102", 4)
     with pytest.raises(ConfigurationError, match="lone surrogate"):
         template.parts(1, b"x", "7F", "A\x01\ud800\x02", 0, 0)
+
+
+@pytest.mark.parametrize("line", range(1, 16))
+def test_a_thread_that_comes_by_at_any_line_changes_nothing(line):
+    queue = MessageQueue("orders", "broker-a", 1)
+    shared, alone = (SendTemplate("shop", queue, "TBW102", 4) for _ in range(2))
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if frame.f_code.co_filename == templates.__file__ and event == "line":
+            lines += 1
+            if lines == line:
+                sys.settrace(None)
+                shared.parts(8, b"y", "7F02", "", 1_000_000, 8)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        mine = shared.parts(7, b"x", "7F01", "", 1, 0)
+    finally:
+        sys.settrace(before)
+    assert lines >= line
+    assert mine == alone.parts(7, b"x", "7F01", "", 1, 0)

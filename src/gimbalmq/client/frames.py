@@ -23,6 +23,7 @@ from gimbalmq.client.futures import SendFuture
 from gimbalmq.client.outbound import Outbound
 from gimbalmq.client.pipeline import Flight, Pipeline
 from gimbalmq.client.shared import SharedInstance
+from gimbalmq.client.targets import Target
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError
 from gimbalmq.flows.outgoing import Outgoing, body_of, more_properties
@@ -34,27 +35,16 @@ from gimbalmq.transport.requests import Answered, next_opaques
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.properties import first_properties
 from gimbalmq.wire.stored import StoredAnswer
-from gimbalmq.wire.templates import SendTemplate
 
 __all__ = ["Frames"]
 
 #: How many messages a caller lets gather before it writes them.
 _FRAMES_PER_WRITE: Final = 32
-#: Topics whose targets are kept; one that is gone leaves its own behind.
-_TOPICS_MAX: Final = 1024
 #: How many may be written down together; ids are made for that many at a time.
 _FRAMES_AT_ONCE: Final = 1024
 _NO_QUEUE: Final = MessageQueue("", "", 0)
 #: Reading a member off its enumeration costs half as much as making the result that it is for.
 _SEND_OK: Final = SendStatus.SEND_OK
-
-
-class _Target(msgspec.Struct, frozen=True):
-    """One queue of a publish list: where it is, and how its requests look."""
-
-    queue: MessageQueue
-    address: str
-    template: SendTemplate
 
 
 class _Moment(msgspec.Struct, frozen=True, gc=False):
@@ -123,8 +113,7 @@ class Frames:
             self._limits.compress_msg_body_over_howmuch, self._limits.max_message_size
         )
         self._pipeline = pipeline
-        #: By topic, each with the publish list that they are of.
-        self._targets: dict[str, tuple[PublishInfo, list[_Target]]] = {}
+        self._targets = outbound.targets
         self._gathered: deque[_FrameFlight] = deque()
         self._scheduled = False
         #: Held while frames are written, so that they leave in the order in which they came.
@@ -185,12 +174,12 @@ class Frames:
         moment = _Moment(born_ms, time.monotonic())
         ids, opaques = self._outbound.new_ids(count, born_ms), next_opaques(count)
         turns = self._outbound.publishing.turns().steps(count)
-        info, targets = None, list[_Target]()
+        info, targets = None, list[Target]()
         for message_id, opaque, turn in zip(ids, opaques, turns, strict=True):
             flight = popleft()
             if flight.info is not info:
                 info = flight.info
-                targets = self._targets_of(info)
+                targets = self._targets.of(info)
             target = targets[turn % len(targets)]
             flight.message_id, flight.queue, flight.moment = message_id, target.queue, moment
             try:
@@ -212,20 +201,6 @@ class Frames:
             draft.parts += parts
             draft.flights[opaque] = flight
         return drafts
-
-    def _targets_of(self, info: PublishInfo) -> list[_Target]:
-        topic = info.route.topic
-        known = self._targets.get(topic)
-        if known is not None and known[0] is info:
-            return known[1]
-        if len(self._targets) >= _TOPICS_MAX:
-            self._targets.clear()
-        template, masters = self._outbound.template, info.masters
-        targets = [
-            _Target(queue, masters.get(queue.broker, ""), template(queue)) for queue in info.queues
-        ]
-        self._targets[topic] = info, targets
-        return targets
 
     def _offer(self, draft: _Draft, failed: _Failed) -> None:
         # What was handed to the engine thread before must not be overtaken.

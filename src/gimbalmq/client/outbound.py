@@ -29,6 +29,7 @@ from gimbalmq.client.producer_stats import SendMeter
 from gimbalmq.client.publishing import Publishing
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import InstanceHolder
+from gimbalmq.client.targets import Targets
 from gimbalmq.client.tracing import SendTrace, TraceLog
 from gimbalmq.core.fault import FaultTolerance
 from gimbalmq.core.publish import PublishInfo
@@ -133,6 +134,7 @@ class Outbound:
         self._ids = UniqueIds(local_ip(), self._pid, secrets.randbits(32))
         self.id_digits = self._ids.digits
         self._month_started_ms = self._month_until_ms = 0
+        self.targets = Targets(self._template)
 
     def wire_topic(self, topic: str) -> str:
         """The topic as brokers name it."""
@@ -173,8 +175,7 @@ class Outbound:
         """The request of such a message."""
         return self._request(target, outgoing, now_ms, 0)
 
-    def template(self, target: MessageQueue) -> SendTemplate:
-        """Such requests, in the form that frames are made of."""
+    def _template(self, target: MessageQueue) -> SendTemplate:
         limits = self.limits
         return SendTemplate(
             self.wire_group, target, limits.create_topic_key, limits.default_topic_queue_nums
@@ -286,7 +287,8 @@ class Outbound:
 
     def _id_month(self, now_ms: int) -> int:
         """What the time in ids of this moment counts from."""
-        self.check_process()
+        if _process.pid != self._pid:
+            self.check_process()
         if now_ms >= self._month_until_ms:
             # Ids count from the start of the month, so that their time fits 32 bits.
             now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()

@@ -18,11 +18,14 @@ from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.errors import GimbalError, ProtocolError, SendError, StateError, TransportError
-from gimbalmq.flows.outgoing import check_sendable, prepare
-from gimbalmq.flows.send import Attempt, Sending, stored_result
-from gimbalmq.model.message import Message, SendResult, SendStatus
+from gimbalmq.flows.outgoing import Outgoing, body_of, check_sendable, more_properties
+from gimbalmq.flows.send import Attempt, Sending, placed_result
+from gimbalmq.model.message import Message, SendResult
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.transport.requests import next_opaque
 from gimbalmq.wire.command import Command
+from gimbalmq.wire.properties import first_properties
+from gimbalmq.wire.stored import StoredAnswer
 
 __all__ = ["Sender"]
 
@@ -43,6 +46,8 @@ class Sender(Outbound):
         self.accumulator = self._new_accumulator(self._send_gathered, SendFuture)
         #: Nothing but the message and its queue to think of.
         self._plain = self._namespace is None and self.trace is None and settings.tolerance is None
+        #: Whoever waits writes the request as it leaves, so nothing may be left to sign.
+        self._plain_sync = self._plain and shared.access.reach.credentials is None
 
     def info(self, topic: str, timeout_s: float = 3.0) -> PublishInfo:
         """The publish list of a topic, fetched on the calling thread when it is not known yet."""
@@ -64,7 +69,7 @@ class Sender(Outbound):
         if self.accumulator is not None and self.accumulator.takes(message):
             return self.gather(message, queue, selector, timeout_s).result()
         started_s = time.monotonic()
-        if self._plain and queue is None and selector is None and message.sharding_key is None:
+        if self._plain_sync and queue is None and selector is None and message.sharding_key is None:
             return self._send_plain(message, timeout_s, started_s)
         policy = self._settings.sync_policy
         sending, _ = self._prepared(SendWish(message, queue, selector, timeout_s, policy))
@@ -73,34 +78,38 @@ class Sender(Outbound):
     def _send_plain(self, message: Message, timeout_s: float, started_s: float) -> SendResult:
         """A send without anything special, which as a rule goes well: no book-keeping until not.
 
-        On the way between two system calls every object touched is a cache miss; this path is
-        a third shorter than the general one.
+        Between two system calls every object touched is a cache miss; this path is half as long
+        as the general one.
         """
         now_ms = time.time_ns() // 1_000_000
         message_id = self.new_id(now_ms)
-        info = self.info(message.topic, timeout_s)
-        outgoing = prepare(message, message_id, self.limits)
-        target = self.publishing.next_queue(info, None)
-        request = self.plain_request(target, outgoing, now_ms)
-        attempt = None
-        if target.broker in info.masters:
-            address = info.masters[target.broker]
-            outcome: Command | GimbalError
+        topic = message.topic
+        info = self.publishing.known(topic) or self.info(topic, timeout_s)
+        body, sys_flag = body_of(message, self.limits)
+        more = more_properties(message, self.id_digits)
+        targets = self.targets.of(info)
+        target = targets[self.publishing.turns().step() % len(targets)]
+        opaque = next_opaque()
+        parts = target.template.parts(opaque, body, message_id, more, now_ms, sys_flag)
+        outcome: Command | GimbalError | None = None
+        if target.address:
             try:
-                outcome = self._pool.call(address, request, timeout_s)
+                answer = self._pool.store(target.address, b"".join(parts), opaque, timeout_s)
             except (TransportError, ProtocolError) as error:
                 outcome = error
             else:
-                if outcome.code == 0:
-                    self.meter.stored(target.broker, time.monotonic() - started_s)
-                    return stored_result(target, outcome, SendStatus.SEND_OK, message_id)
-            attempt = Attempt(target, address, request)
+                if isinstance(answer, StoredAnswer):
+                    self.meter.stored(target.queue.broker, time.monotonic() - started_s)
+                    return placed_result(target.queue, answer.place, message_id)
+                outcome = answer
+        outgoing = Outgoing(message_id, first_properties(message_id) + more, body, sys_flag)
         sending = self._sending(
             message, outgoing, info, None, now_ms, self._settings.sync_policy, timeout_s
         )
-        if attempt is None:
+        if outcome is None:
             return self._carry_out(sending, started_s)
-        sending.adopt(attempt, started_s)
+        request = self.plain_request(target.queue, outgoing, now_ms)
+        sending.adopt(Attempt(target.queue, target.address, request), started_s)
         return self._go_on(sending, sending.answered(outcome, time.monotonic()))
 
     def send_async(

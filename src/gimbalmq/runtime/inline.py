@@ -17,6 +17,7 @@ from gimbalmq.flows.effects import Call, Flow, Instant, Notify, Now, Sleep, Toge
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.wire.command import Command
+from gimbalmq.wire.stored import StoredAnswer
 
 __all__ = ["ConnectionPool", "run_inline"]
 
@@ -40,6 +41,19 @@ class ConnectionPool:
             answer = connection.call(command, timeout_s)
         except BaseException:
             # Also an interrupt: an answer may still be on its way.
+            connection.close()
+            raise
+        self._give_back(connection)
+        return answer
+
+    def store(
+        self, address: str, frame: bytes, opaque: int, timeout_s: float
+    ) -> StoredAnswer | Command:
+        """As `call`, for a message whose request is written down already."""
+        connection = self._borrow(address)
+        try:
+            answer = connection.store(frame, opaque, timeout_s)
+        except BaseException:
             connection.close()
             raise
         self._give_back(connection)

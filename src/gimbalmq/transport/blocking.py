@@ -22,8 +22,9 @@ from gimbalmq.transport.reading import READ_BYTES_FIRST, next_read_bytes
 from gimbalmq.transport.requests import next_opaque
 from gimbalmq.transport.tls import handshake_error, stream_error
 from gimbalmq.transport.trouble import broken, closed, unreachable
-from gimbalmq.wire.command import FLAG_ONEWAY, Command, encode_command
+from gimbalmq.wire.command import FLAG_ONEWAY, Command, decode_command, encode_command
 from gimbalmq.wire.connection import Connection
+from gimbalmq.wire.stored import StoredAnswer, read_stored
 
 __all__ = ["BlockingConnection"]
 
@@ -112,6 +113,30 @@ class BlockingConnection:
             if answer.opaque == opaque:
                 return answer
 
+    def store(self, frame: bytes, opaque: int, timeout_s: float) -> StoredAnswer | Command:
+        """Send a message whose request is written down already, and wait for its answer.
+
+        Most answers say that it is stored, which is read in one step.
+        """
+        started = time.monotonic()
+        self._write(frame, timeout_s)
+        remaining_s = timeout_s
+        try:
+            while True:
+                for arrived in self._protocol.frames(self._read(remaining_s, timeout_s)):
+                    stored = read_stored(arrived)
+                    if stored is not None and stored.opaque == opaque:
+                        self._used_at = started
+                        return stored
+                    answer = decode_command(arrived)
+                    if answer.opaque == opaque and self._is_answer(answer):
+                        self._used_at = started
+                        return answer
+                remaining_s = started + timeout_s - time.monotonic()
+        except ProtocolError:
+            self.close()
+            raise
+
     def send(self, command: Command, timeout_s: float = 3.0) -> int:
         """Send a request without waiting; returns the number that its answer will carry."""
         return self.send_all((command,), timeout_s)[0]
@@ -121,16 +146,21 @@ class BlockingConnection:
 
         Each is encoded before the next is asked for, so one object may be changed and given again.
         """
-        sock = self._usable()
+        self._usable()
         opaques: list[int] = []
         encoded: list[bytes] = []
         for command in commands:
             command.opaque = next_opaque()
             opaques.append(command.opaque)
             encoded.append(encode_command(self.reach.signed(command) if self._signs else command))
+        self._write(b"".join(encoded), timeout_s)
+        return opaques
+
+    def _write(self, data: bytes, timeout_s: float) -> None:
+        sock = self._usable()
         try:
             self._limit(sock, timeout_s)
-            sock.sendall(b"".join(encoded))
+            sock.sendall(data)
         except TimeoutError as error:
             self.close()
             raise CallTimeoutError(
@@ -139,7 +169,6 @@ class BlockingConnection:
         except OSError as error:
             self.close()
             raise self._failed(error) from error
-        return opaques
 
     def notify(self, command: Command) -> None:
         """Send a one-way request."""
@@ -162,10 +191,10 @@ class BlockingConnection:
         """Read until there is an answer."""
         deadline = time.monotonic() + timeout_s
         while not self._arrived:
-            self._read(deadline - time.monotonic(), timeout_s)
+            self._take_in(self._read(deadline - time.monotonic(), timeout_s))
         self._used_at = deadline - timeout_s
 
-    def _read(self, remaining_s: float, timeout_s: float) -> None:
+    def _read(self, remaining_s: float, timeout_s: float) -> bytes:
         sock = self._usable()
         try:
             if remaining_s <= 0:
@@ -185,23 +214,27 @@ class BlockingConnection:
         if not data:
             self.close()
             raise self._ended()
-        self._take_in(data)
-
-    def _take_in(self, data: bytes) -> None:
         self._talked = True
         self._read_bytes = next_read_bytes(len(data), _READ_BYTES_MAX)
+        return data
+
+    def _take_in(self, data: bytes) -> None:
         try:
             received = self._protocol.receive(data)
         except ProtocolError:
             self.close()
             raise
-        for command in received:
-            # Requests of the server (change notices and the like) go to registered clients only;
-            # this connection never registers.
-            if command.is_response:
-                if command.code:
-                    self.reach.explain(command)
-                self._arrived.append(command)
+        self._arrived += filter(self._is_answer, received)
+
+    def _is_answer(self, command: Command) -> bool:
+        """Whether it is an answer, then also in words for the user if it is a refusal."""
+        # Requests of the server (change notices and the like) go to registered clients only; this
+        # connection never registers.
+        if not command.is_response:
+            return False
+        if command.code:
+            self.reach.explain(command)
+        return True
 
     def _limit(self, sock: socket.socket, timeout_s: float) -> None:
         """Set the socket's time-out; a system call, so not for less than a hundredth of it."""

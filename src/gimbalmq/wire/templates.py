@@ -30,9 +30,13 @@ _OPAQUE: Final = 2_000_000_000
 #: The first properties in JSON: what is in front of a message's id, and behind it.
 _BEFORE_ID, _AFTER_ID = _encode_json(first_properties(_GAP))[:-1].split(_GAP_BYTES[1:-1])
 
+#: The time and system flag of a request, its header up to the message's id, and the size of all of
+#: the header but the id, properties of the message's own, and the request's number.
+_Start = tuple[int, int, bytes, int]
+
 
 class SendTemplate:
-    r"""Sends of single messages to one queue; for one thread at a time.
+    r"""Sends of single messages to one queue, from any thread.
 
     >>> queue = MessageQueue("orders", "broker-a", 3)
     >>> template = SendTemplate("shop", queue, "TBW102", 4)
@@ -44,11 +48,8 @@ class SendTemplate:
     __slots__ = (
         "_after_id",
         "_after_properties",
-        "_born_ms",
         "_end",
-        "_fixed_bytes",
         "_start",
-        "_sys_flag",
         "_until_flag",
         "_until_properties",
         "_until_time",
@@ -74,11 +75,8 @@ class SendTemplate:
         after, _, self._end = rest.rpartition(b"%d" % _OPAQUE)
         self._after_properties = b'"' + after
         self._after_id = _AFTER_ID + self._after_properties
-        #: The header up to the message's id, and the time and system flag that stand in it.
-        self._start = b""
-        self._born_ms = self._sys_flag = -1
-        #: The header without the id, properties of the message's own, and its number.
-        self._fixed_bytes = 0
+        #: The start that was written down last; replaced as one.
+        self._start = self._start_at(0, 0)
 
     def parts(
         self,
@@ -97,10 +95,12 @@ class SendTemplate:
         Raises:
             ConfigurationError: the properties are not text, or the frame would be too long.
         """
-        if born_timestamp_ms != self._born_ms or sys_flag != self._sys_flag:
-            self._begin(born_timestamp_ms, sys_flag)
+        known_ms, known_flag, start, fixed_bytes = self._start
+        if born_timestamp_ms != known_ms or sys_flag != known_flag:
+            self._start = begun = self._start_at(born_timestamp_ms, sys_flag)
+            _, _, start, fixed_bytes = begun
         number, name, after_id = b"%d" % opaque, unique_id.encode(), self._after_id
-        header_bytes = self._fixed_bytes + len(name) + len(number)
+        header_bytes = fixed_bytes + len(name) + len(number)
         if more_properties:
             more = _inside_json(more_properties)
             header_bytes += len(more)
@@ -112,11 +112,10 @@ class SendTemplate:
                 "send less at once"
             )
         words = _words.pack(length, header_bytes)
-        return words, self._start, name, after_id, number, self._end, body
+        return words, start, name, after_id, number, self._end, body
 
-    def _begin(self, born_timestamp_ms: int, sys_flag: int) -> None:
-        self._born_ms, self._sys_flag = born_timestamp_ms, sys_flag
-        self._start = b'%b"%d"%b"%d"%b%b' % (
+    def _start_at(self, born_timestamp_ms: int, sys_flag: int) -> _Start:
+        start = b'%b"%d"%b"%d"%b%b' % (
             self._until_flag,
             sys_flag,
             self._until_time,
@@ -124,7 +123,8 @@ class SendTemplate:
             self._until_properties,
             _BEFORE_ID,
         )
-        self._fixed_bytes = len(self._start) + len(self._after_id) + len(self._end)
+        fixed_bytes = len(start) + len(self._after_id) + len(self._end)
+        return born_timestamp_ms, sys_flag, start, fixed_bytes
 
 
 def _inside_json(text: str) -> bytes:
