@@ -29,8 +29,9 @@ def test_a_failed_future_raises_its_error():
     future, error = SendFuture(), SendError("no")
     future.set_exception(error)
     assert future.exception() is error
-    with pytest.raises(SendError, match="no"):
+    with pytest.raises(SendError, match="no") as raised:
         future.result()
+    assert raised.value.__context__ is None  # nothing else went wrong on the way
 
 
 def test_what_has_left_cannot_be_cancelled():
@@ -90,7 +91,7 @@ def test_many_end_together_and_each_tells_those_who_wait_for_it():
     waiter = threading.Thread(target=lambda: got.append(ended[1].result(10.0)))
     waiter.start()
     eventually(lambda: ended[1]._made is not None)
-    SendFuture.set_results([(future, RESULT) for future in ended])
+    SendFuture.set_results(ended, [RESULT] * 3)
     waiter.join(10.0)
     assert (called, got) == ([ended[0]], [RESULT])
     assert [(one.done(), one.result(0), one.exception(0)) for one in ended] == [
@@ -109,3 +110,18 @@ def test_no_wake_up_is_lost_whoever_comes_first():
         for thread in (waiter, caller, ender):
             thread.join(10.0)
         assert len(got) == 2
+
+
+def test_a_future_says_in_words_how_it_stands():
+    future, failed = SendFuture(), SendFuture()
+    assert "pending" in repr(future)
+    future.set_result(RESULT)
+    failed.set_exception(SendError("no"))
+    assert "returned SendResult" in repr(future)
+    assert "raised SendError" in repr(failed)
+
+
+def test_a_future_that_nobody_waits_for_holds_its_result_and_nothing_else():
+    future = SendFuture()
+    future.set_result(RESULT)
+    assert future.__dict__ == {}

@@ -258,7 +258,10 @@ def test_answers_that_say_stored_are_told_together_and_others_one_by_one(connect
     with LoopbackServer(silent) as server:
         connection, told, alone = connected(server), {1: [], 2: []}, []
         ones = [object() for _ in range(4)]
-        together = {1: told[1].append, 2: told[2].append}
+        together = {
+            1: lambda *stored: told[1].append(stored),
+            2: lambda *stored: told[2].append(stored),
+        }
         for one, whose in zip(ones, (1, 2, 1, 1), strict=True):
             assert offer(connection, one, together=together[whose])
         connection.request(Command(34), 0.0, 3.0, alone.append)
@@ -269,20 +272,37 @@ def test_answers_that_say_stored_are_told_together_and_others_one_by_one(connect
         connection.take_in(data[:-9], 0.0)
         connection.take_in(data[-9:], 0.0)
         assert connection.idle
-    assert [[done for done, _ in batch] for batch in told[1]] == [[ones[0], ones[2], ones[3]]]
-    assert [[done for done, _ in batch] for batch in told[2]] == [[ones[1]]]
-    assert {answer.place.queue_offset for _, answer in told[1][0] + told[2][0]} == {5}
+    ((first, first_answers),), ((second, second_answers),) = told[1], told[2]
+    assert (first, second) == ([ones[0], ones[2], ones[3]], [ones[1]])
+    assert [one.place.queue_offset for one in first_answers + second_answers] == [5] * 4
     assert [(one.code, one.fields) for one in alone] == [(0, PLACE), (14, {}), (0, PLACE)]
+
+
+def test_each_of_many_stored_answers_finds_who_waits_for_it(connected):
+    with LoopbackServer(silent) as server:
+        connection, told = connected(server), []
+
+        def together(*stored):
+            told.append(stored)
+
+        for name in ("first", "second", "third"):
+            offer(connection, name, together=together)
+        places = [PLACE | {"queueOffset": str(offset)} for offset in (5, 6, 7)]
+        connection.take_in(answers_of(connection, *((0, place) for place in places)), 0.0)
+        assert connection.idle
+    ((done, answers),) = told
+    assert done == ["first", "second", "third"]
+    assert [answer.place.queue_offset for answer in answers] == [5, 6, 7]
 
 
 def test_what_was_stored_is_told_before_bytes_that_are_no_header_end_the_connection(connected):
     with LoopbackServer(silent) as server:
         connection, told = connected(server), []
-        offer(connection, "first", together=told.extend)
+        offer(connection, "first", together=lambda done, _: told.extend(done))
         data = answers_of(connection, (0, PLACE)) + b"\x00\x00\x00\x08\x00\x00\x00\x04nope"
         with pytest.raises(ProtocolError, match="not JSON"):
             connection.take_in(data, 0.0)
-    assert [done for done, _ in told] == ["first"]
+    assert told == ["first"]
 
 
 def test_a_connection_that_is_not_open_signs_or_is_closed_takes_no_frames(connected):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gimbalmq.wire.command import Command, decode_command, encode_command, response_to
-from gimbalmq.wire.stored import StoredPlace, read_stored
+from gimbalmq.wire.stored import StoredPlace, read_all_stored, read_stored
 
 FIELDS = {"msgId": "7F0000", "queueId": "3", "queueOffset": "41", "TRACE_ON": "true"}
 
@@ -34,7 +34,7 @@ def test_what_is_read_in_one_step_is_what_the_general_reader_finds(
     assert read.place == StoredPlace(msg_id, queue, offset)
 
 
-@pytest.mark.parametrize(
+UNREADABLE = pytest.mark.parametrize(
     "data",
     [
         pytest.param(answer(code=10), id="flushed too late"),
@@ -50,6 +50,9 @@ def test_what_is_read_in_one_step_is_what_the_general_reader_finds(
         pytest.param(memoryview(b'\x00\x00\x00\x04"\xff\xff"'), id="no text"),
     ],
 )
+
+
+@UNREADABLE
 def test_everything_else_is_left_to_the_general_reader(data):
     assert read_stored(data) is None
 
@@ -57,3 +60,42 @@ def test_everything_else_is_left_to_the_general_reader(data):
 @given(st.binary(min_size=4, max_size=80))
 def test_no_bytes_make_it_fail(data):
     assert read_stored(memoryview(data)) is None
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, (1 << 31) - 1),
+            st.integers(0, 1 << 20),
+            st.integers(0, (1 << 63) - 1),
+            st.text(st.characters(codec="utf-8"), max_size=20),
+        ),
+        max_size=8,
+    )
+)
+def test_many_are_read_together_as_each_alone(answers):
+    frames = [
+        frame(
+            response_to(
+                Command(310, opaque=opaque),
+                fields={"msgId": msg_id, "queueId": str(queue), "queueOffset": str(offset)},
+            )
+        )
+        for opaque, queue, offset, msg_id in answers
+    ]
+    assert read_all_stored(frames) == [read_stored(one) for one in frames]
+
+
+@UNREADABLE
+def test_one_that_is_something_else_leaves_all_to_be_read_alone(data):
+    assert read_all_stored([answer(), data, answer()]) is None
+
+
+def test_a_body_is_never_taken_for_another_answer():
+    inside = b"," + bytes(answer()[4:])
+    assert read_all_stored([frame(response_to(Command(310), fields=FIELDS, body=inside))]) is None
+
+
+@given(st.lists(st.binary(min_size=4, max_size=80), min_size=1, max_size=3))
+def test_no_bytes_together_make_it_fail(frames):
+    assert read_all_stored(frames) is None

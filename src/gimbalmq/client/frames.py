@@ -35,6 +35,7 @@ from gimbalmq.transport.requests import Answered, next_opaques
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.properties import first_properties
 from gimbalmq.wire.stored import StoredAnswer
+from gimbalmq.wire.templates import born_part
 
 __all__ = ["Frames"]
 
@@ -173,7 +174,7 @@ class Frames:
         born_ms = time.time_ns() // 1_000_000
         moment = _Moment(born_ms, time.monotonic())
         ids, opaques = self._outbound.new_ids(count, born_ms), next_opaques(count)
-        turns = self._outbound.publishing.turns().steps(count)
+        turns, born = self._outbound.publishing.turns().steps(count), born_part(born_ms, 0)
         info, targets = None, list[Target]()
         for message_id, opaque, turn in zip(ids, opaques, turns, strict=True):
             flight = popleft()
@@ -188,8 +189,7 @@ class Frames:
                     flight.body,
                     message_id,
                     flight.more_properties,
-                    born_ms,
-                    flight.sys_flag,
+                    born if not flight.sys_flag else born_part(born_ms, flight.sys_flag),
                 )
             except GimbalError as error:
                 failed.append((flight, error))
@@ -233,19 +233,19 @@ class Frames:
         self._scheduled = False
         self.write()
 
-    def _stored_together(self, answers: list[tuple[Answered, StoredAnswer]]) -> None:
+    def _stored_together(self, done: list[Answered], answers: list[StoredAnswer]) -> None:
         """These messages are stored: a `StoredTogether`."""
-        size, results = 0, []
+        size, futures, results = 0, [], []
         broker, moment, run = "", _NEVER, 0
         # What is given to `offer` with `_together` comes back here, and nothing else.
-        for flight, answer in cast("list[tuple[_FrameFlight, StoredAnswer]]", answers):
+        for flight, answer in zip(cast("list[_FrameFlight]", done), answers, strict=True):
             queue, place = flight.queue, answer.place
             if place.queue_id != queue.queue_id:
                 queue = MessageQueue(queue.topic, queue.broker, place.queue_id)
-            result = SendResult(
-                _SEND_OK, flight.message_id, place.msg_id, queue, place.queue_offset
+            futures.append(flight.future)
+            results.append(
+                SendResult(_SEND_OK, flight.message_id, place.msg_id, queue, place.queue_offset)
             )
-            results.append((flight.future, result))
             size += len(flight.body)
             # Most were written together: what they have in common is noted once.
             if flight.moment is not moment or queue.broker != broker:
@@ -254,7 +254,7 @@ class Frames:
             run += 1
         self._note_stored(broker, moment, run)
         self._pipeline.settled(size, len(results))
-        SendFuture.set_results(results)
+        SendFuture.set_results(futures, results)
 
     def _note_stored(self, broker: str, moment: _Moment, messages: int) -> None:
         if messages:

@@ -37,8 +37,7 @@ class Underway(Protocol):
 class SendFuture(Future[SendResult]):
     """The result of a send that is under way; what has left cannot be cancelled."""
 
-    _state = _PENDING
-    _result = None
+    __slots__ = ("_result",)
     _exception: BaseException | None = None
     _made: threading.Condition | None = None
     _waiters: list[Any]
@@ -50,6 +49,10 @@ class SendFuture(Future[SendResult]):
 
     else:
         __init__ = object.__init__  # the base class would make the condition
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return _FINISHED if self.done() else _PENDING
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -73,52 +76,49 @@ class SendFuture(Future[SendResult]):
 
     def running(self) -> bool:
         """Whether there is no result yet."""
-        return self._state == _PENDING
+        return not self.done()
 
     def done(self) -> bool:
         """Whether there is a result or an error."""
-        return self._state == _FINISHED
+        return self._exception is not None or hasattr(self, "_result")
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Where the message went; waits for it, and raises the error if there is one."""
-        if self._state == _FINISHED and self._exception is None:
+        if hasattr(self, "_result"):
             return self._result  # type: ignore[return-value]
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, or None; waits for the end."""
-        if self._state == _FINISHED:
-            return self._exception
-        return super().exception(timeout)
+        return self._exception if self.done() else super().exception(timeout)
 
     def set_result(self, result: SendResult) -> None:
         """The message is stored; called once."""
-        self._end(result, None)
+        with _making_or_ending:
+            self._result = result
+            made = self._made
+        if made is not None:
+            self._tell()
 
     def set_exception(self, exception: BaseException | None) -> None:
         """The message was not stored; called once."""
-        self._end(None, exception)
+        with _making_or_ending:
+            self._exception = exception
+            made = self._made
+        if made is not None:
+            self._tell()
 
     @staticmethod
-    def set_results(results: Iterable[tuple[SendFuture, SendResult]]) -> None:
+    def set_results(futures: Iterable[SendFuture], results: Iterable[SendResult]) -> None:
         """As `set_result` of each, in fewer steps."""
         watched = []
         with _making_or_ending:
-            for future, result in results:
-                future._result = result  # noqa: SLF001 - of this class, as the next lines
-                future._state = _FINISHED  # noqa: SLF001
+            for future, result in zip(futures, results, strict=True):
+                future._result = result  # noqa: SLF001 - of this class, as the next line
                 if future._made is not None:  # noqa: SLF001
                     watched.append(future)
         for future in watched:
             future._tell()  # noqa: SLF001
-
-    def _end(self, result: SendResult | None, error: BaseException | None) -> None:
-        with _making_or_ending:
-            self._result, self._exception = result, error
-            self._state = _FINISHED
-            made = self._made
-        if made is not None:
-            self._tell()
 
     def _tell(self) -> None:
         """Wake those who wait for the end, and call back."""

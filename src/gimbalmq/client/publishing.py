@@ -40,6 +40,7 @@ class Publishing:
         self, shared: InstanceHolder, settings: SendSettings, tolerance: FaultTolerance | None
     ) -> None:
         self._shared = shared
+        self._route = shared.instance.routes.route
         self._settings = settings
         self._infos: dict[str, PublishInfo] = {}
         self._threads = threading.local()
@@ -63,8 +64,7 @@ class Publishing:
 
     def known(self, topic: str) -> PublishInfo | None:
         """The publish list of a topic, if it can be had without waiting."""
-        known = self._infos.get(topic)
-        latest = self._shared.instance.routes.route(topic)
+        known, latest = self._infos.get(topic), self._route(topic)
         if known is not None and (latest is None or known.route is latest):
             return known
         info = None if latest is None else PublishInfo.of(latest)

@@ -26,6 +26,7 @@ from gimbalmq.transport.requests import next_opaque
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.properties import first_properties
 from gimbalmq.wire.stored import StoredAnswer
+from gimbalmq.wire.templates import born_part
 
 __all__ = ["Sender"]
 
@@ -89,8 +90,8 @@ class Sender(Outbound):
         more = more_properties(message, self.id_digits)
         targets = self.targets.of(info)
         target = targets[self.publishing.turns().step() % len(targets)]
-        opaque = next_opaque()
-        parts = target.template.parts(opaque, body, message_id, more, now_ms, sys_flag)
+        opaque, born = next_opaque(), born_part(now_ms, sys_flag)
+        parts = target.template.parts(opaque, body, message_id, more, born)
         outcome: Command | GimbalError | None = None
         if target.address:
             try:

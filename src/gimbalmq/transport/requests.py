@@ -25,7 +25,7 @@ from gimbalmq.wire.command import (
     encode_command,
 )
 from gimbalmq.wire.connection import Connection
-from gimbalmq.wire.stored import StoredAnswer, read_stored
+from gimbalmq.wire.stored import StoredAnswer, read_all_stored, read_stored
 
 __all__ = ["Answered", "RequestTable", "StoredTogether", "next_opaque", "next_opaques"]
 
@@ -47,9 +47,9 @@ def next_opaques(count: int) -> list[int]:
 #: Receives the answer of a request, or the reason why there is none.
 Answered = Callable[[Command | GimbalError], None]
 
-#: Receives the answers of sends that went well, those of one reading together, each with the
+#: Receives the answers of sends that went well, those of one reading together, and for each the
 #: `Answered` that any other answer would have gone to.
-StoredTogether = Callable[[list[tuple[Answered, StoredAnswer]]], None]
+StoredTogether = Callable[[list[Answered], list[StoredAnswer]], None]
 
 
 #: When a request was sent, when its answer is late, and where the answer goes if it is a send and
@@ -133,22 +133,25 @@ class RequestTable:
 
     def _take_frames(self, frames: list[bytes | memoryview], requests: list[Command]) -> None:
         """As `_take`, but sends that went well are told together, after the reading."""
-        stored: dict[StoredTogether, list[tuple[Answered, StoredAnswer]]] = {}
-        last, answers = None, []
+        stored: dict[StoredTogether, tuple[list[Answered], list[StoredAnswer]]] = {}
+        last, done, answers = None, list[Answered](), list[StoredAnswer]()
+        pending = self._pending
         try:
-            for frame in frames:
-                answer = read_stored(frame)
-                waiting = None if answer is None else self._pending.get(answer.opaque)
+            for frame, answer in zip(
+                frames, read_all_stored(frames) or map(read_stored, frames), strict=True
+            ):
+                waiting = None if answer is None else pending.get(answer.opaque)
                 if answer is None or waiting is None or (together := waiting[1][2]) is None:
                     self._take(decode_command(frame), requests)
                     continue
-                del self._pending[answer.opaque]
+                del pending[answer.opaque]
                 if together is not last:
-                    last, answers = together, stored.setdefault(together, [])
-                answers.append((waiting[0], answer))
+                    last, (done, answers) = together, stored.setdefault(together, ([], []))
+                done.append(waiting[0])
+                answers.append(answer)
         finally:
-            for together, answers in stored.items():
-                together(answers)
+            for together, (done, answers) in stored.items():
+                together(done, answers)
 
     def give_up_late(self, now: float) -> None:
         """Give up requests that are over their time.

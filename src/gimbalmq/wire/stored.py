@@ -1,4 +1,5 @@
-"""The plain answer to a send: stored, and where. Read in one step, without what nobody asks for.
+"""The plain answer to a send: stored, and where. Read in one step, without what nobody asks for;
+many of them in one step, too.
 
 Most of a producer's answers are these. Whatever else an answer may be (another code, the binary
 form, values that are no numbers) is left to the general reader, which says what is wrong.
@@ -7,13 +8,12 @@ form, values that are no numbers) is left to the general reader, which says what
 from __future__ import annotations
 
 import struct
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Literal
 
 import msgspec
 
-from gimbalmq.wire.command import FLAG_RESPONSE
-
-__all__ = ["StoredAnswer", "StoredPlace", "read_stored"]
+__all__ = ["StoredAnswer", "StoredPlace", "read_all_stored", "read_stored"]
 
 _word: Final = struct.Struct(">i").unpack_from
 
@@ -27,16 +27,18 @@ class StoredPlace(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class StoredAnswer(msgspec.Struct, frozen=True, gc=False):
-    """An answer that says that a message is stored."""
+    """An answer that says that a message is stored, and nothing else: any other does not fit."""
 
-    code: int
+    code: Literal[0]
     place: StoredPlace = msgspec.field(name="extFields")
-    flag: int
+    flag: Literal[1]
     opaque: int
 
 
-#: Not strict, because the numbers of a header stand in quotes.
+# Not strict, because the numbers of a header stand in quotes.
 _decode: Final = msgspec.json.Decoder(StoredAnswer, strict=False).decode
+_decode_all: Final = msgspec.json.Decoder(list[StoredAnswer], strict=False).decode
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def read_stored(frame: bytes | memoryview) -> StoredAnswer | None:
@@ -46,7 +48,18 @@ def read_stored(frame: bytes | memoryview) -> StoredAnswer | None:
     if not 4 < header_until <= len(frame):
         return None
     try:
-        answer = _decode(frame[4:header_until])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode(frame[4:header_until])
+    except _UNREADABLE:
         return None
-    return None if answer.code or not answer.flag & FLAG_RESPONSE else answer
+
+
+def read_all_stored(frames: Sequence[bytes | memoryview]) -> list[StoredAnswer] | None:
+    """The answers in some frames, if all of them say stored and have no body, as is the rule.
+
+    The header that is all of a frame but its first word is JSON, so many of them are a list.
+    """
+    try:
+        answers = _decode_all(b"[%b]" % b",".join([frame[4:] for frame in frames]))
+    except _UNREADABLE:
+        return None
+    return answers if len(answers) == len(frames) else None
