@@ -91,6 +91,12 @@ def test_one_that_is_something_else_leaves_all_to_be_read_alone(data):
     assert read_all_stored([answer(), data, answer()]) is None
 
 
+def test_long_answers_are_read_alone():
+    long = answer(fields=FIELDS | {"msgId": "7" * 2000})
+    assert read_stored(long) is not None
+    assert read_all_stored([answer(), long]) is None
+
+
 def test_a_body_is_never_taken_for_another_answer():
     inside = b"," + bytes(answer()[4:])
     assert read_all_stored([frame(response_to(Command(310), fields=FIELDS, body=inside))]) is None

@@ -193,7 +193,7 @@ class Engine:
     def call(self, address: str, command: Command, timeout_s: float, done: Answered) -> None:
         """Send a request; `done` gets the answer or the error, never before this returns."""
         try:
-            connection = self._connection(address)
+            connection = self._connections.get(address) or self._connection(address)
         except GimbalError as error:
             failure = error
             self._inbox.append(lambda: done(failure))

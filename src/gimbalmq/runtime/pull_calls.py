@@ -22,6 +22,7 @@ from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.read_ahead import Budget, EarlyPull, ReadAhead
 from gimbalmq.wire.codes import PullFlag
 from gimbalmq.wire.command import Command
+from gimbalmq.wire.found import FoundCommand
 from gimbalmq.wire.headers import parse_pull_response
 from gimbalmq.wire.pulls import PullRequests
 from gimbalmq.wire.record import ReceivedMessage, decode_records
@@ -223,7 +224,9 @@ class PullCalls:
             return PullFailed(
                 queue, epoch, answer.code, f"pull refused with code {answer.code}: {answer.remark}"
             )
-        header = parse_pull_response(answer)
+        header = answer.found if isinstance(answer, FoundCommand) else None
+        if header is None:
+            header = parse_pull_response(answer)
         next_offset, maximum = header.next_offset, header.maximum
         pulls.advised = header.suggested_broker_id
         if status is not _FOUND_STATUS:

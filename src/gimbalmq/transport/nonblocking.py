@@ -86,20 +86,9 @@ class NonBlockingConnection(RequestTable):
 
     # ---- requests ----------------------------------------------------------------------------
 
-    def request(self, command: Command, now: float, timeout_s: float, done: Answered) -> int:
-        """Queue a request; see `RequestTable`."""
+    def _queue(self, frame: bytes) -> None:
         with self._writing:
-            return super().request(command, now, timeout_s, done)
-
-    def notify(self, command: Command) -> None:
-        """Queue a one-way request."""
-        with self._writing:
-            super().notify(command)
-
-    def answer(self, response: Command) -> None:
-        """Queue an answer to a request of the server."""
-        with self._writing:
-            super().answer(response)
+            self._unsent.append(frame)
 
     @property
     def takes_frames(self) -> bool:

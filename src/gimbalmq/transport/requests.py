@@ -25,6 +25,7 @@ from gimbalmq.wire.command import (
     encode_command,
 )
 from gimbalmq.wire.connection import Connection
+from gimbalmq.wire.found import read_found
 from gimbalmq.wire.stored import StoredAnswer, read_all_stored, read_stored
 
 __all__ = ["Answered", "RequestTable", "StoredTogether", "next_opaque", "next_opaques"]
@@ -85,19 +86,23 @@ class RequestTable:
         command.opaque = opaque = next_opaque()
         if self._signs:
             command = self._reach.signed(command)
-        self._unsent.append(encode_command(command))
+        frame = encode_command(command)
         self._pending[opaque] = (done, (now, now + timeout_s, None))
+        self._queue(frame)
         return opaque
 
     def notify(self, command: Command) -> None:
         """Queue a one-way request."""
         command.opaque = next_opaque()
         command.flag |= FLAG_ONEWAY
-        self._unsent.append(encode_command(self._reach.signed(command)))
+        self._queue(encode_command(self._reach.signed(command)))
 
     def answer(self, response: Command) -> None:
         """Queue an answer to a request of the server."""
-        self._unsent.append(encode_command(response))
+        self._queue(encode_command(response))
+
+    def _queue(self, frame: bytes) -> None:
+        self._unsent.append(frame)
 
     def forget(self, opaque: int) -> None:
         """Nobody waits for an answer any more: it is dropped when it comes."""
@@ -113,11 +118,12 @@ class RequestTable:
         self.heard_at = now
         self._talked = True
         requests: list[Command] = []
+        frames = self._protocol.frames(data)
         if self._together:
-            self._take_frames(self._protocol.frames(data), requests)
+            self._take_frames(frames, requests)
         else:
-            for command in self._protocol.receive(data):
-                self._take(command, requests)
+            for frame in frames:
+                self._take(read_found(frame) or decode_command(frame), requests)
         return requests
 
     def _take(self, command: Command, requests: list[Command]) -> None:
@@ -142,7 +148,7 @@ class RequestTable:
             ):
                 waiting = None if answer is None else pending.get(answer.opaque)
                 if answer is None or waiting is None or (together := waiting[1][2]) is None:
-                    self._take(decode_command(frame), requests)
+                    self._take(read_found(frame) or decode_command(frame), requests)
                     continue
                 del pending[answer.opaque]
                 if together is not last:

@@ -22,8 +22,8 @@ RECORD_BYTES_MIN: Final = 91
 #: Where the body of a record with IPv4 hosts begins.
 HEAD_BYTES: Final = 88
 
-#: Of each record: what is before its body, the body, what is behind it, and its queue offset.
-Alike = tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...], tuple[int, ...]]
+#: Of each record: what is before its body, the body, and what is behind it.
+Alike = tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]
 
 #: Fewer are read one by one in less time; more do not come from a broker as it is set up. The
 #: bounds, and how many shapes are remembered, keep what they take to some hundred KiB.
@@ -34,8 +34,8 @@ _SHAPES_MAX: Final = 128
 
 #: Size, body length.
 _first: Final = struct.Struct(">i80xi").unpack_from
-#: Size and magic together, queue offset, sysFlag, body length.
-_NUMBERS: Final = "q12xq8xi44xi"
+#: Size and magic together, sysFlag, body length: what must be the same, and how.
+_NUMBERS: Final = "q28xi44xi"
 
 
 def cut_alike(data: bytes | bytearray | memoryview) -> Alike | None:
@@ -48,27 +48,25 @@ def cut_alike(data: bytes | bytearray | memoryview) -> Alike | None:
     shape = _shape(size, body_bytes, len(data) // size)
     if shape is None:
         return None
-    count, start, numbers_of, parts_of = shape
-    numbers = numbers_of(data)
-    if (
-        numbers[::4].count(start) != count
-        or any(numbers[2::4])
-        or numbers[3::4].count(body_bytes) != count
-    ):
+    expected, numbers_of, parts_of = shape
+    if numbers_of(data) != expected:
         return None
     parts = parts_of(data)
-    return parts[::3], parts[1::3], parts[2::3], numbers[1::4]
+    return parts[::3], parts[1::3], parts[2::3]
 
 
 _Reader = Callable[[bytes | bytearray | memoryview], tuple[Any, ...]]
 
 
 @functools.lru_cache(maxsize=_SHAPES_MAX)
-def _shape(size: int, body_bytes: int, count: int) -> tuple[int, int, _Reader, _Reader] | None:
-    """Of so many records: their number, how each starts, and what reads their numbers and parts."""
+def _shape(
+    size: int, body_bytes: int, count: int
+) -> tuple[tuple[int, ...], _Reader, _Reader] | None:
+    """Of so many records: the numbers that they have, and what reads their numbers and parts."""
     if not _COUNT_MIN <= count <= _COUNT_MAX or not 0 <= body_bytes <= size - RECORD_BYTES_MIN:
         return None
     behind = size - HEAD_BYTES
+    expected = (size << 32 | MAGIC_V1 & 0xFFFFFFFF, 0, body_bytes) * count
     numbers = struct.Struct(">" + f"{_NUMBERS}{behind}x" * count)
     parts = struct.Struct(f"{HEAD_BYTES}s{body_bytes}s{behind - body_bytes}s" * count)
-    return count, size << 32 | MAGIC_V1 & 0xFFFFFFFF, numbers.unpack, parts.unpack
+    return expected, numbers.unpack, parts.unpack

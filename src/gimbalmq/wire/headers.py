@@ -372,7 +372,16 @@ class SendResponse(msgspec.Struct, frozen=True):
     trace_on: bool = True
 
 
-class PullResponse(msgspec.Struct, frozen=True):
+_PULL_NAMES: Final = {
+    "next_offset": "nextBeginOffset",
+    "minimum": "minOffset",
+    "maximum": "maxOffset",
+    "suggested_broker_id": "suggestWhichBrokerId",
+    "offset_delta": "offsetDelta",
+}
+
+
+class PullResponse(msgspec.Struct, frozen=True, rename=_PULL_NAMES):
     """What a broker says about a pull, with each of the codes 0, 19, 20 and 21."""
 
     next_offset: int

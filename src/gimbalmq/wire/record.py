@@ -56,12 +56,13 @@ _MAGICS: Final = frozenset({MAGIC_V1, MAGIC_V2})
 _TOPIC_BYTES_MAX_V1: Final = 127
 _PROPERTIES_BYTES_MAX: Final = 32767
 
-#: size, magic, queue offset, sysFlag, body length (where it is with two IPv4 hosts)
-_walk: Final = struct.Struct(">ii12xq8xi44xi").unpack_from
+#: size, magic, sysFlag, body length (where it is with two IPv4 hosts)
+_walk: Final = struct.Struct(">ii28xi44xi").unpack_from
 _int: Final = struct.Struct(">i").unpack_from
 _long: Final = struct.Struct(">q").unpack_from
 _short: Final = struct.Struct(">h").unpack_from
 _set_int: Final = struct.Struct(">i").pack_into
+_set_unsigned: Final = struct.Struct(">Q").pack_into
 
 #: size, magic, CRC, queue id, flag, queue offset, physical offset, sysFlag, born time
 _head: Final = struct.Struct(">iiiiiqqiq")
@@ -69,6 +70,7 @@ _head: Final = struct.Struct(">iiiiiqqiq")
 _middle: Final = struct.Struct(">iqi")
 
 _FLAG_AT: Final = 16
+_QUEUE_OFFSET_AT: Final = 20
 _SYS_FLAG_AT: Final = 36
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -95,7 +97,6 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
     body: bytes
     #: The record behind its body: topic and properties.
     _tail: bytes
-    queue_offset: int
     broker: str
     _topic: str | None = None
     _raw: bytes | None = None
@@ -146,6 +147,12 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         if self.namespace is not None:
             topic = without_namespace(topic, self.namespace)
         return MessageQueue(topic, self.broker, self.queue_id)
+
+    @property
+    def queue_offset(self) -> int:
+        """Number of the message in its queue."""
+        number: int = _long(self._head, _QUEUE_OFFSET_AT)[0]
+        return number
 
     @property
     def queue_id(self) -> int:
@@ -308,12 +315,11 @@ class ReceivedMessage(msgspec.Struct, gc=False, eq=False):
         messages: list[ReceivedMessage] = []
         for index, (flag, body_from, body_until, from_, until) in enumerate(walk_batch(batch)):
             _set_int(head, _FLAG_AT, flag)
+            # Wraps as Java's would, should the record be corrupt.
+            offset = (self.queue_offset + index) & 0xFFFFFFFFFFFFFFFF
+            _set_unsigned(head, _QUEUE_OFFSET_AT, offset)
             message = ReceivedMessage(
-                bytes(head),
-                batch[body_from:body_until],
-                self._tail,
-                self.queue_offset + index,
-                self.broker,
+                bytes(head), batch[body_from:body_until], self._tail, self.broker
             )
             message._raw = batch[from_:until]
             messages.append(message)
@@ -368,8 +374,7 @@ def decode_records(buffer: bytes | bytearray | memoryview, broker: str) -> list[
     """
     alike = cut_alike(buffer)
     if alike is not None:
-        heads, bodies, tails, queue_offsets = alike
-        return list(map(ReceivedMessage, heads, bodies, tails, queue_offsets, repeat(broker)))
+        return list(map(ReceivedMessage, *alike, repeat(broker)))
     return _decode_in_turn(buffer if isinstance(buffer, bytes) else bytes(buffer), broker)
 
 
@@ -379,7 +384,7 @@ def _decode_in_turn(data: bytes, broker: str) -> list[ReceivedMessage]:
     position, end = 0, len(data)
     last = end - RECORD_BYTES_MIN
     while position <= last:
-        size, magic, queue_offset, sys_flag, body_bytes = _walk(data, position)
+        size, magic, sys_flag, body_bytes = _walk(data, position)
         body_from = position + HEAD_BYTES
         body_until = body_from + body_bytes
         until = position + size
@@ -389,11 +394,7 @@ def _decode_in_turn(data: bytes, broker: str) -> list[ReceivedMessage]:
             and body_from <= body_until <= until - _TAIL_BYTES_MIN
         ):
             message = ReceivedMessage(
-                data[position:body_from],
-                data[body_from:body_until],
-                data[body_until:until],
-                queue_offset,
-                broker,
+                data[position:body_from], data[body_from:body_until], data[body_until:until], broker
             )
             append(message)
         else:
@@ -406,7 +407,7 @@ def _decode_in_turn(data: bytes, broker: str) -> list[ReceivedMessage]:
 
 def _read_unusual(data: bytes, position: int, broker: str) -> list[ReceivedMessage]:
     """The messages of a record that is compressed, has long hosts or a long topic, or is none."""
-    size, magic, queue_offset, sys_flag, body_bytes = _walk(data, position)
+    size, magic, sys_flag, body_bytes = _walk(data, position)
     left = len(data) - position
     if magic not in _MAGICS:
         raise _corrupt(position, f"it starts with {magic & 0xFFFFFFFF:#010x}, no magic number")
@@ -421,9 +422,9 @@ def _read_unusual(data: bytes, position: int, broker: str) -> list[ReceivedMessa
     head, body = data[position:body_from], data[body_from:body_until]
     tail = data[body_until : position + size]
     message = (
-        _CompressedMessage(head, b"", tail, queue_offset, broker, _stored=body)
+        _CompressedMessage(head, b"", tail, broker, _stored=body)
         if sys_flag & _COMPRESSED
-        else ReceivedMessage(head, body, tail, queue_offset, broker)
+        else ReceivedMessage(head, body, tail, broker)
     )
     return message.inner_messages() if sys_flag & _INNER_BATCH == _INNER_BATCH else [message]
 

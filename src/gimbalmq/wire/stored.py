@@ -15,6 +15,8 @@ import msgspec
 
 __all__ = ["StoredAnswer", "StoredPlace", "read_all_stored", "read_stored"]
 
+#: Longer ones bring something, and are not copied in vain.
+_BYTES_MAX: Final = 1024
 _word: Final = struct.Struct(">i").unpack_from
 
 
@@ -58,6 +60,8 @@ def read_all_stored(frames: Sequence[bytes | memoryview]) -> list[StoredAnswer] 
 
     The header that is all of a frame but its first word is JSON, so many of them are a list.
     """
+    if max(map(len, frames), default=0) > _BYTES_MAX:
+        return None
     try:
         answers = _decode_all(b"[%b]" % b",".join([frame[4:] for frame in frames]))
     except _UNREADABLE:
