@@ -14,8 +14,8 @@ from gimbalmq.wire.properties import decode_properties, parse_properties
 
 
 def cut(messages, **settings):
-    numbers = itertools.count()
-    return cut_batches(messages, lambda: f"ID{next(numbers)}", SendSettings(**settings))
+    ids = [f"ID{number}" for number in range(len(messages))]
+    return cut_batches(messages, ids, SendSettings(**settings))
 
 
 @pytest.mark.rule("W2.3c", "W8a")
@@ -61,6 +61,7 @@ def test_batches_keep_the_order_and_stay_within_the_limit(sizes, limit):
         ([], "no messages"),
         ([Message("t", b"x"), Message("u", b"x")], "one topic: there are 't' and 'u'"),
         ([Message("t", b"x", delay_level=1)], "has a delay"),
+        ([Message("t", b"x"), Message("t", b"x", delay_level=0)], "has a delay"),
         ([Message("t", b"x", deliver_at=datetime(2030, 1, 1, tzinfo=UTC))], "has a delay"),
         ([Message("%RETRY%g", b"x")], "retry topic"),
         ([Message("t", b"x" * 990)], "takes 10.. bytes of a batch; the limit is 1000"),

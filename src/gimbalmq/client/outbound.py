@@ -7,7 +7,6 @@ answers, on a thread or on an event loop.
 
 from __future__ import annotations
 
-import functools
 import os
 import secrets
 import time
@@ -44,7 +43,7 @@ from gimbalmq.transport.address import local_ip
 from gimbalmq.wire.batch import BatchEntry, encode_batch
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import send_batch_request, send_request
-from gimbalmq.wire.ids import UniqueIds, month_start_ms
+from gimbalmq.wire.ids import IDS_AT_ONCE, UniqueIds, month_start_ms
 from gimbalmq.wire.names import with_namespace
 from gimbalmq.wire.templates import SendTemplate
 from gimbalmq.wire.trace import TRACE_GROUP_PREFIX, TraceMessageType
@@ -282,7 +281,7 @@ class Outbound:
         return self._ids.next(now_ms, self._id_month(now_ms))
 
     def new_ids(self, count: int, now_ms: int) -> list[str]:
-        """New unique message ids, up to 65,536 at a time."""
+        """New unique message ids, up to `IDS_AT_ONCE`."""
         return self._ids.many(count, now_ms, self._id_month(now_ms))
 
     def _id_month(self, now_ms: int) -> int:
@@ -313,8 +312,10 @@ class Outbound:
 
     def cut(self, messages: Sequence[Message], now_ms: int) -> list[tuple[Sequence[str], bytes]]:
         """The wire batches that carry some messages: the ids and the body of each."""
-        new_id = functools.partial(self._ids.next, now_ms, self._id_month(now_ms))
-        batches = cut_batches(messages, new_id, self.limits, self._extra)
+        ids: list[str] = []
+        for first in range(0, len(messages), IDS_AT_ONCE):
+            ids += self.new_ids(min(IDS_AT_ONCE, len(messages) - first), now_ms)
+        batches = cut_batches(messages, ids, self.limits, self._extra)
         return [(batch.message_ids, batch.body) for batch in batches]
 
     def batch_sendings(

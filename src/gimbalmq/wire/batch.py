@@ -13,12 +13,20 @@ import msgspec
 
 from gimbalmq.errors import ConfigurationError, ProtocolError
 
-__all__ = ["BatchEntry", "decode_batch", "encode_batch", "walk_batch"]
+__all__ = [
+    "ENTRY_BYTES_MIN",
+    "BatchEntry",
+    "decode_batch",
+    "encode_batch",
+    "entry_parts",
+    "walk_batch",
+]
 
 #: size, magic, CRC, flag, body length
 _start: Final = struct.Struct(">iiiii")
 _short: Final = struct.Struct(">h")
-_ENTRY_BYTES_MIN: Final = _start.size + _short.size
+#: What an entry has besides its body and properties.
+ENTRY_BYTES_MIN: Final = _start.size + _short.size
 _PROPERTIES_BYTES_MAX: Final = 32767
 
 
@@ -38,20 +46,25 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
     """
     parts: list[bytes] = []
     for entry in entries:
-        body, properties = entry.body, entry.properties
-        if len(properties) > _PROPERTIES_BYTES_MAX:
-            raise ConfigurationError(
-                f"properties of a message have {len(properties)} bytes: "
-                f"RocketMQ stores at most {_PROPERTIES_BYTES_MAX}"
-            )
-        size = _ENTRY_BYTES_MIN + len(body) + len(properties)
-        parts += (
-            _start.pack(size, 0, 0, entry.flag, len(body)),
-            body,
-            _short.pack(len(properties)),
-            properties,
-        )
+        parts += entry_parts(entry.body, entry.properties, entry.flag)
     return b"".join(parts)
+
+
+def entry_parts(body: bytes, properties: bytes, flag: int = 0) -> tuple[bytes, ...]:
+    """One entry of a batch in parts, for those who join the parts of many.
+
+    Raises:
+        ConfigurationError: the properties are too long.
+    """
+    body_bytes, properties_bytes = len(body), len(properties)
+    if properties_bytes > _PROPERTIES_BYTES_MAX:
+        raise ConfigurationError(
+            f"properties of a message have {properties_bytes} bytes: "
+            f"RocketMQ stores at most {_PROPERTIES_BYTES_MAX}"
+        )
+    size = ENTRY_BYTES_MIN + body_bytes + properties_bytes
+    start = _start.pack(size, 0, 0, flag, body_bytes)
+    return start, body, _short.pack(properties_bytes), properties
 
 
 def walk_batch(data: bytes) -> list[tuple[int, int, int, int, int]]:
@@ -59,7 +72,7 @@ def walk_batch(data: bytes) -> list[tuple[int, int, int, int, int]]:
     places: list[tuple[int, int, int, int, int]] = []
     position, end = 0, len(data)
     while position < end:
-        if end - position < _ENTRY_BYTES_MIN:
+        if end - position < ENTRY_BYTES_MIN:
             raise _corrupt(position, f"{end - position} bytes are left")
         size, _, _, flag, body_bytes = _start.unpack_from(data, position)
         body_from = position + _start.size

@@ -17,6 +17,7 @@ import msgspec
 from gimbalmq.errors import ConfigurationError
 
 __all__ = [
+    "IDS_AT_ONCE",
     "OffsetId",
     "UniqueId",
     "UniqueIds",
@@ -31,7 +32,8 @@ __all__ = [
 #: Hex digits with an IPv4 and with an IPv6 address; the same for both kinds of id.
 _DIGITS_V4: Final = 32
 _DIGITS_V6: Final = 56
-_IDS_PER_MS: Final = 1 << 16
+#: As many fit into one millisecond.
+IDS_AT_ONCE: Final = 1 << 16
 #: Every byte in hex: to look one up is quicker than to write one down.
 _HEX: Final = tuple(f"{byte:02X}" for byte in range(256))
 
@@ -169,8 +171,8 @@ class UniqueIds:
         return f"{head}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
 
     def many(self, count: int, now_ms: int, month_started_ms: int) -> list[str]:
-        """New ids for messages born at `now_ms`, up to 65,536 of them."""
-        assert count <= _IDS_PER_MS, "more ids than fit into a millisecond"
+        """New ids for messages born at `now_ms`, up to `IDS_AT_ONCE`."""
+        assert count <= IDS_AT_ONCE, "more ids than fit into a millisecond"
         head = self._head_at(now_ms, month_started_ms)
         return [
             f"{head}{_HEX[number >> 8 & 0xFF]}{_HEX[number & 0xFF]}"
