@@ -74,7 +74,7 @@ class ConnectionPool:
         with self._lock:
             if self._closed:
                 raise StateError("this client is stopped: make a new one")
-            idle = self._idle.get(address, [])
+            idle = self._idle.get(address)
             while idle:
                 connection = idle.pop()
                 if connection.healthy(look=look):
@@ -87,7 +87,10 @@ class ConnectionPool:
     def _give_back(self, connection: BlockingConnection) -> None:
         with self._lock:
             if not self._closed:
-                self._idle.setdefault(connection.address, []).append(connection)
+                idle = self._idle.get(connection.address)
+                if idle is None:
+                    idle = self._idle[connection.address] = []
+                idle.append(connection)
                 return
         connection.close()
 

@@ -23,12 +23,14 @@ class Connection:
     [34, 34]
     """
 
-    __slots__ = ("_fault", "_frames", "_header_bytes_max")
+    __slots__ = ("_fault", "_frames", "_header_bytes_max", "frames")
 
     def __init__(
         self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int | None = None
     ) -> None:
         self._frames = FrameBuffer(frame_bytes_max)
+        #: Takes what was received and returns the frames that are now complete, unread.
+        self.frames = self._frames.feed
         self._header_bytes_max = header_bytes_max
         self._fault: ProtocolError | None = None
 
@@ -57,10 +59,6 @@ class Connection:
             if not commands:
                 raise
         return commands
-
-    def frames(self, data: bytes) -> list[bytes | memoryview]:
-        """Take what was received and return the frames that are now complete, unread."""
-        return self._frames.feed(data)
 
     def _check_header(self, frame: bytes | bytearray | memoryview) -> None:
         size = int.from_bytes(frame[1:4], "big")
