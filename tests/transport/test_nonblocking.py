@@ -295,6 +295,21 @@ def test_each_of_many_stored_answers_finds_who_waits_for_it(connected):
     assert [answer.place.queue_offset for answer in answers] == [5, 6, 7]
 
 
+def test_an_answer_that_ends_the_connection_ends_all_that_wait_once(connected):
+    with LoopbackServer(silent) as server:
+        connection, stored, failed = connected(server), [], []
+
+        def together(done, _answers):
+            stored.extend(done)
+
+        offer(connection, "before", together=together)
+        connection.request(Command(34), 0.0, 3.0, lambda _: connection.fail(TransportError("over")))
+        offer(connection, failed.append, together=together)
+        connection.take_in(answers_of(connection, (0, PLACE), (0, {}), (0, PLACE)), 0.0)
+    assert stored == ["before"]
+    assert [str(error) for error in failed] == ["over"]
+
+
 def test_what_was_stored_is_told_before_bytes_that_are_no_header_end_the_connection(connected):
     with LoopbackServer(silent) as server:
         connection, told = connected(server), []

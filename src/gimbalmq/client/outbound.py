@@ -286,8 +286,7 @@ class Outbound:
 
     def _id_month(self, now_ms: int) -> int:
         """What the time in ids of this moment counts from."""
-        if _process.pid != self._pid:
-            self.check_process()
+        self.check_process()
         if now_ms >= self._month_until_ms:
             # Ids count from the start of the month, so that their time fits 32 bits.
             now = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone()

@@ -141,16 +141,16 @@ class RequestTable:
         """As `_take`, but sends that went well are told together, after the reading."""
         stored: dict[StoredTogether, tuple[list[Answered], list[StoredAnswer]]] = {}
         last, done, answers = None, list[Answered](), list[StoredAnswer]()
-        pending = self._pending
         try:
             for frame, answer in zip(
                 frames, read_all_stored(frames) or map(read_stored, frames), strict=True
             ):
-                waiting = None if answer is None else pending.get(answer.opaque)
+                # Looked up each time, as in `_take`.
+                waiting = None if answer is None else self._pending.get(answer.opaque)
                 if answer is None or waiting is None or (together := waiting[1][2]) is None:
                     self._take(read_found(frame) or decode_command(frame), requests)
                     continue
-                del pending[answer.opaque]
+                del self._pending[answer.opaque]
                 if together is not last:
                     last, (done, answers) = together, stored.setdefault(together, ([], []))
                 done.append(waiting[0])
