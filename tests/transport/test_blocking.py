@@ -1,4 +1,6 @@
+import contextlib
 import socket
+import threading
 import time
 
 import pytest
@@ -132,6 +134,31 @@ def test_a_written_message_waits_for_its_answer_no_longer_than_it_may():
         with pytest.raises(CallTimeoutError, match=r"did not answer within 0\.2 s"):
             connection.store(*written(7), 0.2)
         assert connection.closed
+
+
+def test_answers_to_others_do_not_make_a_written_message_wait_longer():
+    raised, ended = threading.Event(), threading.Event()
+
+    def others_now_and_then():
+        # Each of them comes before the time is over.
+        for _ in range(100):
+            with contextlib.suppress(OSError):  # who waits may be gone
+                server.push(stored(Command(310, opaque=1)))
+            if raised.wait(0.05):
+                return
+        ended.set()
+
+    talking = threading.Thread(target=others_now_and_then)
+
+    def keep_talking(_request):
+        talking.start()
+
+    with LoopbackServer(keep_talking) as server, BlockingConnection(server.address) as connection:
+        with pytest.raises(CallTimeoutError, match=r"did not answer within 0\.3 s"):
+            connection.store(*written(7), 0.3)
+        raised.set()
+        talking.join(10.0)
+        assert not ended.is_set()
 
 
 @pytest.mark.rule("W1.4a")
