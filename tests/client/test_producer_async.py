@@ -148,6 +148,16 @@ def test_stop_waits_for_what_is_in_flight(cluster):
     assert len(cluster.sent) == 500
 
 
+@pytest.mark.parametrize("wish", [{}, {"sharding_key": "one"}], ids=["plain", "keyed"])
+def test_stop_ends_what_no_broker_answers_in_time(holding, wish):
+    with Producer("shop", nameserver=holding.address, timeout_s=0.2) as producer:
+        futures = [producer.send_async(message(**wish), timeout_s=60.0) for _ in range(3)]
+        holding.wait_held(3)
+    for future in futures:
+        with pytest.raises(SendError):
+            future.result(10.0)
+
+
 def test_a_callback_may_send_again_without_waiting(cluster):
     done = threading.Event()
     options = {"back_pressure_for_async_send_num": 1}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -71,10 +72,26 @@ class Gathered(msgspec.Struct):
     """Messages that will leave together."""
 
     key: BatchKey
-    message_ids: list[str] = []
-    entries: list[BatchEntry] = []
-    futures: list[Any] = []
+    #: Of each message its id, what is sent of it, and its future.
+    parts: list[tuple[str, BatchEntry, Any]] = []
     size: int = 0
+    #: Whether it will leave by itself when its time has come.
+    timed: bool = False
+
+    @property
+    def message_ids(self) -> list[str]:
+        """The ids of the messages."""
+        return [message_id for message_id, _, _ in self.parts]
+
+    @property
+    def entries(self) -> list[BatchEntry]:
+        """What is sent of the messages."""
+        return [entry for _, entry, _ in self.parts]
+
+    @property
+    def futures(self) -> list[Any]:
+        """The futures of the messages."""
+        return [future for _, _, future in self.parts]
 
 
 #: Sends what has gathered, without waiting.
@@ -100,6 +117,7 @@ class Accumulator(Generic[_FutureT]):
         self._future = future
         self._lock = threading.Lock()
         self._gathering: dict[BatchKey, Gathered] = {}
+        self._full: deque[Gathered] = deque()
         self._held_bytes = 0
 
     def takes(self, message: Message) -> bool:
@@ -115,51 +133,54 @@ class Accumulator(Generic[_FutureT]):
     def add(self, key: BatchKey, message_id: str, entry: BatchEntry) -> _FutureT:
         """Let a message gather; the future has its own result."""
         future = self._future()
-        size = entry_bytes(entry)
+        size, part = entry_bytes(entry), (message_id, entry, future)
         with self._lock:
             gathered = self._gathering.get(key)
-            first = gathered is None
             if gathered is None:
                 gathered = self._gathering[key] = Gathered(key)
-            gathered.message_ids.append(message_id)
-            gathered.entries.append(entry)
-            gathered.futures.append(future)
+            # One step: a caller that is interrupted has added all of it, or nothing.
             gathered.size += size
             self._held_bytes += size
-            full = gathered.size >= self._batching.hold_bytes
-            if full:
-                self._take_out(gathered)
-        if full:
-            self._leave(gathered)
-        elif first:
-            # Held by identity: a batch that has left by then is not touched by the timer.
-            self._shared.post(lambda: self._call_later(self._batching.hold_s, gathered))
+            gathered.parts.append(part)
+            if gathered.size >= self._batching.hold_bytes:
+                # One step, too.
+                del self._gathering[key]
+                self._full.append(gathered)
+        if self._full:
+            self._shared.post(self._let_full_leave)
+        elif not gathered.timed:
+            self._shared.post(lambda: self._time(gathered))
         return future
+
+    # ---- the driver's side, which nobody interrupts ------------------------------------------
 
     def flush(self) -> None:
         """Send everything that has gathered."""
-        with self._lock:
-            everything = list(self._gathering.values())
-            for gathered in everything:
-                self._take_out(gathered)
-        for gathered in everything:
-            self._leave(gathered)
+        self._let_full_leave()
+        for gathered in list(self._gathering.values()):
+            self._let_leave(gathered)
 
-    def _call_later(self, delay_s: float, gathered: Gathered) -> None:
-        self._shared.instance.driver.call_later(delay_s, lambda: self._held_long_enough(gathered))
+    def _let_full_leave(self) -> None:
+        while self._full:
+            self._leave(self._full.popleft())
 
-    def _held_long_enough(self, gathered: Gathered) -> None:
+    def _time(self, gathered: Gathered) -> None:
+        if not gathered.timed:
+            gathered.timed = True
+            delay_s = self._batching.hold_s
+            self._shared.instance.driver.call_later(delay_s, lambda: self._let_leave(gathered))
+
+    def _let_leave(self, gathered: Gathered) -> None:
         with self._lock:
+            # By identity: what has left by another way is not touched.
             if self._gathering.get(gathered.key) is not gathered:
                 return
-            self._take_out(gathered)
+            del self._gathering[gathered.key]
         self._leave(gathered)
 
-    def _take_out(self, gathered: Gathered) -> None:
-        del self._gathering[gathered.key]
-        self._held_bytes -= gathered.size
-
     def _leave(self, gathered: Gathered) -> None:
+        with self._lock:
+            self._held_bytes -= gathered.size
         try:
             whole = self._send(gathered)
         except GimbalError as error:

@@ -8,14 +8,17 @@ a message costs, most is paid once for all of them that way, and the broker has 
 caller goes on.
 
 What cannot leave as a frame (no connection yet, keys, TLS) goes to the pipeline as a sending.
+
+A caller may be interrupted while it writes (see `pipeline`). What it wrote down counts for nothing
+until a connection or the pipeline has taken it, which is one step; what nobody took gathers again.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
-from typing import Final, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -88,14 +91,21 @@ class _FrameFlight(msgspec.Struct, gc=False):
 class _Draft:
     """Frames for one address while they are written down."""
 
-    __slots__ = ("address", "flights", "parts", "timeout_s")
+    __slots__ = ("address", "flights", "offered", "parts", "timeout_s")
 
     def __init__(self, address: str, timeout_s: float) -> None:
         self.address = address
         self.timeout_s = timeout_s
         self.parts: list[bytes] = []
-        #: By the numbers of their requests.
+        #: By the numbers of their requests; without those that the pipeline has.
         self.flights: dict[int, _FrameFlight] = {}
+        self.offered: Offered | None = None
+
+    def left(self) -> list[_FrameFlight]:
+        """The messages that nobody has taken yet."""
+        if self.offered is not None and self.offered.taken:
+            return []
+        return list(self.flights.values())
 
 
 #: What cannot leave, and why.
@@ -115,7 +125,8 @@ class Frames:
         )
         self._pipeline = pipeline
         self._targets = outbound.targets
-        self._gathered: deque[_FrameFlight] = deque()
+        self._gathered: list[_FrameFlight] = []
+        self._gather = self._gathered.append
         self._scheduled = False
         #: Held while frames are written, so that they leave in the order in which they came.
         self._order = threading.Lock()
@@ -136,48 +147,69 @@ class Frames:
             body, sys_flag = body_of(message, self._limits)
             size = len(body)
         more = more_properties(message, self._id_digits)
-        if not self._pipeline.reserve_now(size):
+        future = SendFuture()
+        flight = _FrameFlight(self, message, body, sys_flag, more, info, timeout_s, future)
+        if not self._pipeline.take(flight, size, self._gather):
             # What gathers holds room; the engine thread would write it, but later.
             self.write()
-            self._pipeline.reserve(size, timeout_s)
-        future = SendFuture()
-        gathered = self._gathered
-        gathered.append(_FrameFlight(self, message, body, sys_flag, more, info, timeout_s, future))
-        if len(gathered) >= _FRAMES_PER_WRITE:
+            self._pipeline.wait_and_take(flight, size, self._gather, timeout_s)
+        if len(self._gathered) >= _FRAMES_PER_WRITE:
             self.write()
         elif not self._scheduled:
-            # Whoever sent this may not come again.
-            self._scheduled = True
-            self._shared.post(self._write_scheduled)
+            self._schedule()
         return future
+
+    def _schedule(self) -> None:
+        """Have it written soon: whoever sent it may not come again."""
+        self._scheduled = True
+        try:
+            self._shared.post(self._write_scheduled)
+        except BaseException:
+            # Else nobody would ever schedule again.
+            self._scheduled = False
+            raise
 
     def write(self) -> None:
         """Let everything leave that has gathered; what comes meanwhile is for the next to write."""
         failed: _Failed = []
-        with self._order:
-            left = len(self._gathered)
-            while left > 0:
-                count = min(left, _FRAMES_AT_ONCE)
-                left -= count
-                for draft in self._written_down(count, failed):
-                    self._offer(draft, failed)
-        # Not before: callbacks of these futures run here, and may send.
-        for flight, error in failed:
-            self._pipeline.release(len(flight.body))
-            flight.future.set_exception(error)
+        try:
+            with self._order:
+                left = len(self._gathered)
+                while left > 0:
+                    flights = self._gathered[: min(left, _FRAMES_AT_ONCE)]
+                    left -= len(flights)
+                    self._let_leave(flights, failed)
+        finally:
+            # Not before: callbacks of these futures run here, and may send.
+            for flight, error in failed:
+                self._pipeline.release(len(flight.body))
+                flight.future.set_exception(error)
 
-    def _written_down(self, count: int, failed: _Failed) -> list[_Draft]:
-        """The frames of the first of what has gathered."""
+    def _let_leave(self, flights: list[_FrameFlight], failed: _Failed) -> None:
+        """Let the first of what has gathered leave."""
+        cannot_leave: _Failed = []
+        drafts, count = self._written_down(flights, cannot_leave), len(flights)
+        del self._gathered[:count]
+        try:
+            failed += cannot_leave
+            for draft in drafts:
+                self._offer(draft, failed)
+        except BaseException:
+            # An interrupt: what nobody has taken is for the next to write.
+            self._gathered[:0] = [flight for draft in drafts for flight in draft.left()]
+            raise
+
+    def _written_down(self, flights: Sequence[_FrameFlight], failed: _Failed) -> list[_Draft]:
+        """The frames of some messages; nothing but these messages knows of it."""
+        count = len(flights)
         drafts: list[_Draft] = []
         open_drafts: dict[str, _Draft] = {}
-        popleft = self._gathered.popleft
         born_ms = time.time_ns() // 1_000_000
         moment = _Moment(born_ms, time.monotonic())
         ids, opaques = self._outbound.new_ids(count, born_ms), next_opaques(count)
         turns, born = self._outbound.publishing.turns().steps(count), born_part(born_ms, 0)
         info, targets = None, list[Target]()
-        for message_id, opaque, turn in zip(ids, opaques, turns, strict=True):
-            flight = popleft()
+        for flight, message_id, opaque, turn in zip(flights, ids, opaques, turns, strict=True):
             if flight.info is not info:
                 info = flight.info
                 targets = self._targets.of(info)
@@ -207,24 +239,36 @@ class Frames:
         if not self._pipeline.is_draining:
             answered = cast("dict[int, Answered]", draft.flights)
             offered = Offered(b"".join(draft.parts), answered, draft.timeout_s)
+            draft.offered = offered
             if self._shared.engine.offer(draft.address, offered, self._together):
                 return
-        for flight in draft.flights.values():
-            try:
-                self._submit(flight)
-            except GimbalError as error:
-                failed.append((flight, error))
+        self._pass_on(draft, failed)
 
-    def _submit(self, flight: _FrameFlight) -> None:
-        """Let a message leave by the engine thread, which opens connections, signs and encrypts."""
-        sending = self._sending(flight, flight.outgoing)
-        step = sending.start(flight.moment.started_s)
-        self._pipeline.submit(sending, step, len(flight.body), future=flight.future)
+    def _pass_on(self, draft: _Draft, failed: _Failed) -> None:
+        """Let messages leave by the engine thread, which opens connections, signs and encrypts."""
+        flights, pass_on = draft.flights, self._pipeline.pass_on
+        what: Any
+        hand_over: Callable[[Any], None]
+        for opaque, flight in list(flights.items()):
+            passed = self._flight(flight, self._sending(flight, flight.outgoing))
+            try:
+                passed.start(flight.moment.started_s)
+            except GimbalError as error:
+                what, hand_over = (flight, error), failed.append
+            else:
+                what, hand_over = passed, pass_on
+            # One step, see `pipeline`.
+            del flights[opaque]
+            hand_over(what)
+        self._pipeline.schedule()
 
     def _sending(self, flight: _FrameFlight, outgoing: Outgoing) -> Sending:
         return self._outbound.plain_sending(
             flight.message, outgoing, flight.info, flight.moment.born_ms, flight.timeout_s
         )
+
+    def _flight(self, flight: _FrameFlight, sending: Sending) -> Flight:
+        return Flight(self._pipeline, sending, len(flight.body), future=flight.future)
 
     # ---- engine thread -----------------------------------------------------------------------
 
@@ -268,4 +312,4 @@ class Frames:
         request = self._outbound.plain_request(queue, outgoing, flight.moment.born_ms)
         attempt = Attempt(queue, flight.info.masters[queue.broker], request)
         sending.adopt(attempt, flight.moment.started_s)
-        Flight(self._pipeline, sending, None, len(flight.body), 1, flight.future)(outcome)
+        self._flight(flight, sending)(outcome)

@@ -40,6 +40,7 @@ class SendFuture(Future[SendResult]):
     __slots__ = ("_result",)
     _exception: BaseException | None = None
     _made: threading.Condition | None = None
+    _lock: threading.RLock
     _waiters: list[Any]
     _done_callbacks: list[Callable[[Future[SendResult]], object]]
 
@@ -63,7 +64,8 @@ class SendFuture(Future[SendResult]):
                 if made is None:
                     # Used with the condition held, so not before it is there.
                     self._waiters, self._done_callbacks = [], []
-                    made = self._made = threading.Condition()
+                    self._lock = threading.RLock()
+                    made = self._made = threading.Condition(self._lock)
         return made
 
     def cancel(self) -> bool:
@@ -84,13 +86,28 @@ class SendFuture(Future[SendResult]):
 
     def result(self, timeout: float | None = None) -> SendResult:
         """Where the message went; waits for it, and raises the error if there is one."""
-        if hasattr(self, "_result"):
-            return self._result  # type: ignore[return-value]
-        return super().result(timeout)
+        if not hasattr(self, "_result"):
+            self._wait(timeout)
+            if self._exception is not None:
+                raise self._exception
+        return self._result  # type: ignore[return-value]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, or None; waits for the end."""
-        return self._exception if self.done() else super().exception(timeout)
+        self._wait(timeout)
+        return self._exception
+
+    def _wait(self, timeout: float | None) -> None:
+        if self.done():
+            return
+        made = self._condition
+        # The lock itself, and not the condition, whose entering is Python: after an interrupt in it
+        # the lock would stay taken, and the engine's thread would wait for it for ever.
+        with self._lock:
+            if not self.done():
+                made.wait(timeout)
+        if not self.done():
+            raise TimeoutError("the message has no result yet")
 
     def set_result(self, result: SendResult) -> None:
         """The message is stored; called once."""

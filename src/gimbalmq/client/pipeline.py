@@ -4,6 +4,11 @@ The engine thread reads many answers in one go, and settles accounts once per re
 finds no room waits until a good part of it is free, and then fills that in one go: threads that
 pass single messages fight for the interpreter lock and lose more than they gain. Sendings leave by
 the engine thread; plain messages leave as `frames`, on the callers' threads, in the same room.
+
+Callers may be interrupted (Ctrl-C) between any two steps, and what they have begun must not be left
+half done: nobody would ever end it. So a message is counted and handed over in one step, which the
+interpreter does not leave: attributes are set, and a method of C is called last. Locks are taken as
+locks and not as conditions, whose entering is Python, after which an interrupt leaves them taken.
 """
 
 from __future__ import annotations
@@ -11,6 +16,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 from gimbalmq.client.futures import SendFuture
 from gimbalmq.client.shared import SharedInstance
@@ -21,33 +28,42 @@ from gimbalmq.wire.command import Command
 
 __all__ = ["Flight", "Pipeline"]
 
+_T = TypeVar("_T")
+
 
 class Flight:
     """One sending in flight; called by the engine with the answer to its last attempt."""
 
-    __slots__ = ("_messages", "_pipeline", "_sending", "_size", "future", "step")
+    __slots__ = ("_pipeline", "_sending", "future", "messages", "size", "step")
 
     def __init__(
         self,
         pipeline: Pipeline,
         sending: Sending,
-        step: Attempt | None,
         size: int,
-        messages: int,
-        future: SendFuture,
+        messages: int = 1,
+        future: SendFuture | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._sending = sending
         #: The attempt to carry out next; None while the answer to the last one is awaited.
-        self.step = step
-        self._size = size
-        self._messages = messages
-        self.future = future
+        self.step: Attempt | None = None
+        self.size = size
+        self.messages = messages
+        self.future = future or SendFuture()
 
     @property
     def attempt_timeout_s(self) -> float:
         """How long the attempt may take."""
         return self._sending.attempt_timeout_s
+
+    def start(self, now_s: float) -> None:
+        """Choose the first attempt.
+
+        Raises:
+            SendError: there is nowhere to send to.
+        """
+        self.step = self._sending.start(now_s)
 
     def __call__(self, outcome: Command | GimbalError) -> None:
         """Take the answer, or the reason why there is none."""
@@ -57,15 +73,15 @@ class Flight:
             self.fail(error)
             return
         if isinstance(step, SendResult):
-            self._pipeline.settled(self._size, self._messages)
+            self._pipeline.settled(self.size, self.messages)
             self.future.set_result(step)
         else:
             self.step = step
             self._pipeline.carry_out(self)
 
-    def fail(self, error: GimbalError) -> None:
+    def fail(self, error: Exception) -> None:
         """It was not stored."""
-        self._pipeline.settled(self._size, self._messages)
+        self._pipeline.settled(self.size, self.messages)
         self.future.set_exception(error)
 
 
@@ -79,13 +95,16 @@ class Pipeline:
         #: With so little left in flight whoever waits for room fills it.
         self._refill_messages = messages_max * 3 // 4
         self._refill_bytes = bytes_max * 3 // 4
-        self._lock = threading.Lock()
+        # Of the kind that only its owner can release, whatever interrupts a wait.
+        self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._messages = 0
         self._bytes = 0
         self._waiting = 0
         self._closed = False
         self._outbox: deque[Flight] = deque()
+        #: Lets something leave by the engine thread in room that it has; see `schedule`.
+        self.pass_on = self._outbox.append
         self._scheduled = False
         # What was answered since accounts were last settled; engine thread only.
         self._answered_messages = 0
@@ -93,58 +112,85 @@ class Pipeline:
 
     # ---- any thread --------------------------------------------------------------------------
 
-    def reserve(self, size: int, timeout_s: float, messages: int = 1) -> None:
-        """Take room for messages of one request; waits for it, except on the engine thread.
+    def take(self, something: _T, size: int, hand_over: Callable[[_T], None]) -> bool:
+        """Count one message and hand it over, if there is room; `hand_over` is a method of C.
 
-        Raises:
-            SendError: there was no room within `timeout_s`.
+        There always is on the engine thread, which must not wait.
         """
         with self._lock:
             if self._closed:
                 raise StateError("this producer is stopped: make a new one")
-            if self.is_full(size, messages) and not self._shared.on_engine_thread:
-                self._wait_for_room(size, timeout_s, messages)
-            self._messages += messages
-            self._bytes += size
-
-    def reserve_now(self, size: int) -> bool:
-        """Take room for one message, if there is any."""
-        with self._lock:
-            if self._closed:
-                raise StateError("this producer is stopped: make a new one")
             # As `is_full`, written out: every plain message comes through here.
-            if self._messages and (
-                self._messages >= self._messages_max or self._bytes + size > self._bytes_max
+            if (
+                self._messages
+                and (self._messages >= self._messages_max or self._bytes + size > self._bytes_max)
+                and not self._shared.on_engine_thread
             ):
                 return False
             self._messages += 1
             self._bytes += size
+            hand_over(something)
             return True
+
+    def wait_and_take(
+        self, something: _T, size: int, hand_over: Callable[[_T], None], timeout_s: float
+    ) -> None:
+        """As `take`, but waits for room.
+
+        Raises:
+            SendError: there was none within `timeout_s`.
+        """
+        with self._lock:
+            self._wait_for_room(size, timeout_s, 1)
+            self._messages += 1
+            self._bytes += size
+            hand_over(something)
+
+    def wait_for_room(self, size: int, timeout_s: float) -> None:
+        """Wait until there is room for a message, without taking it.
+
+        Raises:
+            SendError: there was none within `timeout_s`.
+        """
+        with self._lock:
+            self._wait_for_room(size, timeout_s, 1)
+
+    def submit(self, flight: Flight, timeout_s: float) -> SendFuture:
+        """Start a flight when there is room for it.
+
+        Raises:
+            SendError: there was none within `timeout_s`, or there is nowhere to send to.
+        """
+        with self._lock:
+            self._wait_for_room(flight.size, timeout_s, flight.messages)
+            # Not before: its time begins now.
+            flight.start(time.monotonic())
+            self._messages += flight.messages
+            self._bytes += flight.size
+            self.pass_on(flight)
+        self.schedule()
+        return flight.future
+
+    def schedule(self) -> None:
+        """Let the engine thread carry out what was passed on, if there is anything."""
+        if self._outbox and not self._scheduled:
+            self._scheduled = True
+            try:
+                self._shared.post(self._drain)
+            except BaseException:
+                # Else nobody would ever schedule again.
+                self._scheduled = False
+                raise
 
     def release(self, size: int, messages: int = 1) -> None:
         """Give room back that was not used."""
-        with self._room:
+        with self._lock:
             self._free(messages, size)
-
-    def submit(
-        self,
-        sending: Sending,
-        step: Attempt,
-        size: int,
-        messages: int = 1,
-        future: SendFuture | None = None,
-    ) -> SendFuture:
-        """Send, in room that was reserved; never waits."""
-        flight = Flight(self, sending, step, size, messages, future or SendFuture())
-        self._outbox.append(flight)
-        if not self._scheduled:
-            self._scheduled = True
-            self._shared.post(self._drain)
-        return flight.future
 
     def wait_empty(self, timeout_s: float | None) -> bool:
         """Wait until nothing is in flight; False when that took too long."""
-        with self._room:
+        self.schedule()
+        with self._lock:
             self._waiting += 1
             try:
                 return self._room.wait_for(lambda: self._messages == 0, timeout_s)
@@ -166,16 +212,21 @@ class Pipeline:
     @property
     def in_flight(self) -> tuple[int, int]:
         """Messages and bytes that have no answer yet."""
-        with self._room:
+        with self._lock:
             return self._messages, self._bytes
 
     def close(self) -> None:
         """Take no more; what is in flight ends by its own time limit."""
-        with self._room:
+        with self._lock:
             self._closed = True
             self._room.notify_all()
 
     def _wait_for_room(self, size: int, timeout_s: float, messages: int) -> None:
+        """With the lock; the engine thread does not wait."""
+        if self._closed:
+            raise StateError("this producer is stopped: make a new one")
+        if not self.is_full(size, messages) or self._shared.on_engine_thread:
+            return
         self._waiting += 1
         try:
             found = self._room.wait_for(
@@ -208,8 +259,10 @@ class Pipeline:
         self._scheduled = False
         outbox = self._outbox
         while outbox:
-            self.carry_out(outbox[0])
-            outbox.popleft()  # not before: see `is_draining`
+            try:
+                self.carry_out(outbox[0])
+            finally:
+                outbox.popleft()  # not before: see `is_draining`
 
     def carry_out(self, flight: Flight) -> None:
         """Start an attempt."""
@@ -217,19 +270,24 @@ class Pipeline:
         assert step is not None
         try:
             self._shared.engine.call(step.address, step.request, flight.attempt_timeout_s, flight)
-        except GimbalError as error:
+        except Exception as error:  # noqa: BLE001 - told to whoever waits, who else never hears
             # The request cannot be written down, on whatever connection.
             flight.fail(error)
 
     def settled(self, size: int, messages: int = 1) -> None:
         """Messages have their result; their room is free when this round of answers is through."""
-        if not self._answered_messages:
-            self._shared.post(self._settle)
+        first = not self._answered_messages
         self._answered_messages += messages
         self._answered_bytes += size
+        if first:
+            try:
+                self._shared.post(self._settle)
+            except StateError:
+                # The engine is ending, and this is its last round.
+                self._settle()
 
     def _settle(self) -> None:
         messages, size = self._answered_messages, self._answered_bytes
         self._answered_messages = self._answered_bytes = 0
-        with self._room:
+        with self._lock:
             self._free(messages, size)

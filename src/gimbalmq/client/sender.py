@@ -13,7 +13,7 @@ from gimbalmq.client.batching import Gathered
 from gimbalmq.client.frames import Frames
 from gimbalmq.client.futures import SendFuture
 from gimbalmq.client.outbound import Outbound, SenderSettings, SendWish, not_all_stored
-from gimbalmq.client.pipeline import Pipeline
+from gimbalmq.client.pipeline import Flight, Pipeline
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
@@ -131,8 +131,7 @@ class Sender(Outbound):
             return self._frames.send(message, info, timeout_s)
         policy = self._settings.async_policy
         sending, size = self._prepared(SendWish(message, queue, selector, timeout_s, policy))
-        self.pipeline.reserve(size, timeout_s)
-        return self._submit(sending, size)
+        return self.pipeline.submit(Flight(self.pipeline, sending, size), timeout_s)
 
     def send_oneway(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
@@ -180,15 +179,6 @@ class Sender(Outbound):
             step = sending.answered(outcome, monotonic())
         return step
 
-    def _submit(self, sending: Sending, size: int, messages: int = 1) -> SendFuture:
-        """Send in reserved room; gives the room back when there is nowhere to send to."""
-        try:
-            step = sending.start(time.monotonic())
-        except GimbalError:
-            self.pipeline.release(size, messages)
-            raise
-        return self.pipeline.submit(sending, step, size, messages)
-
     # ---- batches -----------------------------------------------------------------------------
 
     def send_batch(
@@ -228,32 +218,29 @@ class Sender(Outbound):
         message_id = self.new_id(time.time_ns() // 1_000_000)
         info = self.info(self.wire_topic(message.topic), timeout_s)
         key, entry = self.entry(message, message_id, info, queue, selector)
-        self.pipeline.reserve(len(entry.body), timeout_s)
+        self.pipeline.wait_for_room(len(entry.body), timeout_s)
         return self.accumulator.add(key, message_id, entry)
 
     def _send_gathered(self, gathered: Gathered) -> SendFuture:
-        size, messages = sum(len(entry.body) for entry in gathered.entries), len(gathered.entries)
-        try:
-            info = self.info(self.wire_topic(gathered.key[0]))
-        except GimbalError:
-            self.pipeline.release(size, messages)
-            raise
+        """Send what has gathered; on the engine thread."""
+        info = self.info(self.wire_topic(gathered.key[0]))
         sending = self.gathered_sending(gathered, info, self._settings.async_policy)
-        return self._submit(sending, size, messages)
+        size = sum(len(entry.body) for entry in gathered.entries)
+        flight = Flight(self.pipeline, sending, size, len(gathered.entries))
+        return self.pipeline.submit(flight, 0.0)
 
     # ---- end ---------------------------------------------------------------------------------
 
     def _send_trace(self, message: Message) -> SendFuture:
         """Send a trace message; on the engine thread, with the route known."""
         sending, size = self.trace_sending(message)
-        self.pipeline.reserve(size, 0.0)
-        return self._submit(sending, size)
+        return self.pipeline.submit(Flight(self.pipeline, sending, size), 0.0)
 
     def flush(self, timeout_s: float | None) -> bool:
         """Wait until everything has its result; False when that took too long."""
         if self.shared.on_engine_thread:
             raise StateError("flush waits, which a callback on the client's own thread must not")
         if self.accumulator is not None:
-            self.accumulator.flush()
+            self.shared.run(self.accumulator.flush)
         self._frames.write()
         return self.pipeline.wait_empty(timeout_s)

@@ -387,6 +387,10 @@ class Engine:
                 connection.expire(now)
             except GimbalError as error:
                 self._lose(connection, error)
+                continue
+            if connection.wants_write:
+                # Whoever offered this was interrupted before it was written.
+                self._touched.add(connection)
         self.call_later(_EXPIRE_EVERY_S, self._expire)
 
     def _stop_here(self) -> None:

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from gimbalmq.client.access import reach_options
+from gimbalmq.client.pipeline import Flight
 from gimbalmq.client.producer import Producer
 from gimbalmq.errors import GimbalError, SendError, TopicNotFoundError
 from gimbalmq.flows.outgoing import SendSettings
@@ -89,14 +90,8 @@ class RowProducer(Producer):
             publishing.report,
             publishing.report_stored,
         )
-        size, messages = len(parcel.body), len(parcel.rows)
-        sender.pipeline.reserve(size, _ROOM_TIMEOUT_S, messages)
-        try:
-            step = sending.start(time.monotonic())
-        except GimbalError:
-            sender.pipeline.release(size, messages)
-            raise
-        return sender.pipeline.submit(sending, step, size, messages)
+        flight = Flight(sender.pipeline, sending, len(parcel.body), len(parcel.rows))
+        return sender.pipeline.submit(flight, _ROOM_TIMEOUT_S)
 
 
 class Courier:

@@ -27,7 +27,7 @@ from gimbalmq.wire.command import Command
 __all__ = ["Answered", "NonBlockingConnection", "Offered"]
 
 
-class Offered(msgspec.Struct, frozen=True):
+class Offered(msgspec.Struct):
     """Requests that are written down already, one behind the other."""
 
     frames: bytes
@@ -35,6 +35,8 @@ class Offered(msgspec.Struct, frozen=True):
     answered: dict[int, Answered]
     #: How long each answer may take.
     timeout_s: float
+    #: Whether a connection has them; whoever is interrupted while offering them looks here.
+    taken: bool = False
 
 
 #: A larger reading saves system calls, but where consumers were measured, 512 KiB and 1 MiB cost the
@@ -62,6 +64,8 @@ class NonBlockingConnection(RequestTable):
         #: Held to add to what is unsent, to write, and to close.
         self._writing = threading.Lock()
         self._dead = False
+        #: What the socket took and is not yet taken off `_outgoing`: none or one number, see `_flush`.
+        self._sent: list[int] = []
         self._target = reach.target(address)
         context = reach.context()
         self._tls: TlsStream | None = None
@@ -116,7 +120,10 @@ class NonBlockingConnection(RequestTable):
             terms = now, now + offered.timeout_s, together
             answered = offered.answered
             entries = zip(answered.values(), itertools.repeat(terms), strict=False)
-            self._pending.update(zip(answered, entries, strict=True))
+            pairs = zip(answered, entries, strict=True)
+            # One step: an interrupt comes before or after. Frames that do not leave for it are late.
+            offered.taken = True
+            self._pending.update(pairs)
             self._unsent.append(offered.frames)
             return True
 
@@ -156,18 +163,32 @@ class NonBlockingConnection(RequestTable):
                 self._tls.write(frame)
             self._unsent.clear()
             self._collect(self._tls)
-        unsent = self._outgoing
+        self._take_off_sent()
         try:
-            while unsent:
-                sent = self.socket.sendmsg(list(itertools.islice(unsent, _WRITE_BUFFERS_MAX)))
-                while unsent and sent >= len(unsent[0]):
-                    sent -= len(unsent.popleft())
-                if sent:
-                    unsent[0] = memoryview(unsent[0])[sent:]
+            while self._outgoing:
+                some = list(itertools.islice(self._outgoing, _WRITE_BUFFERS_MAX))
+                # A thread that is interrupted after the system call must not forget what it wrote,
+                # or it would be written again. So the number is stored without a step in between.
+                self._sent.extend(map(self.socket.sendmsg, (some,)))
+                self._take_off_sent()
         except BlockingIOError:
             return
         except OSError as error:
             raise self._failed(error) from error
+
+    def _take_off_sent(self) -> None:
+        """Forget what the socket has taken; may be interrupted, and then goes on the next time."""
+        sent, outgoing = self._sent, self._outgoing
+        while sent and sent[0]:
+            size = len(outgoing[0])
+            if sent[0] < size:
+                rest = memoryview(outgoing[0])[sent[0] :]
+                outgoing[0] = rest
+                sent[0] = 0
+            else:
+                sent[0] -= size
+                outgoing.popleft()
+        sent.clear()
 
     def receive(self, now: float) -> list[Command]:
         """Read once; calls `done` of every answer and returns the server's own requests."""
@@ -229,4 +250,5 @@ class NonBlockingConnection(RequestTable):
             self._dead = True
             self.socket.close()
             self._outgoing.clear()
+            self._sent.clear()
         self.fail_all(error)
