@@ -20,6 +20,8 @@ IN_FLIGHT: Final = 256
 BATCH: Final = 100
 #: Short rounds, and many: nothing has to be started for one.
 ROUNDS_EACH: Final = 3
+#: Java's compiler has done its best with a sync send long before; see the rounds of a longer run.
+SYNC_WARM: Final = 20_000
 #: Messages of a round, and how many are in flight or in a batch.
 CASES: Final[dict[Literal["sync", "pipelined", "batch"], tuple[int, int]]] = {
     "sync": (1_000, 1),
@@ -64,7 +66,7 @@ def warm_up(stage: Stage, producer: Producer, java: JavaProducer) -> None:
     """Everything that is measured runs before, on both sides, and so does the broker."""
     for mode, (count, width) in CASES.items():
         pump(producer, mode, 100, count)
-        share = max(count, stage.warm // 2) if mode != "sync" else 5 * count
+        share = max(count, stage.warm // 2) if mode != "sync" else SYNC_WARM
         java.pump(TOPIC, mode, count=share, size=100, width=width)
 
 
