@@ -3,12 +3,14 @@
     python bench/settle_members.py NAMESERVER GROUP TOPIC ORDERED
 
 Standard input takes `{"op": ...}`: open (with `count`), owned, mark, firsts, close; each line is
-answered by one line. The end of standard input ends the process.
+answered by one line; `rehearse` lets a member of another group come and go. The end of standard
+input ends the process.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,7 +18,18 @@ from typing import Any
 
 from gimbalmq import PushConsumer, ReceivedMessage
 
-__all__ = ["main"]
+__all__ = ["main", "wait_until"]
+
+_LIMIT_S = 120.0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Ask again and again, not so often that the answers disturb."""
+    deadline = time.monotonic() + _LIMIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {_LIMIT_S:g} s")
+        time.sleep(0.2)
 
 
 class Member:
@@ -47,10 +60,16 @@ def main(nameserver: str, group: str, topic: str, ordered: str) -> None:
     """Serve until standard input ends."""
     members: list[Member] = []
 
+    def join(group: str) -> Member:
+        return Member(nameserver, group, topic, ordered=ordered == "ordered")
+
     def start(count: int) -> None:
-        members.extend(
-            Member(nameserver, group, topic, ordered=ordered == "ordered") for _ in range(count)
-        )
+        members.extend(join(group) for _ in range(count))
+
+    def rehearse() -> None:
+        member = join(f"{group}-rehearsal-{os.getpid()}")
+        wait_until(lambda: bool(member.first_ms))
+        member.close()
 
     def mark() -> None:
         for member in members:
@@ -61,6 +80,7 @@ def main(nameserver: str, group: str, topic: str, ordered: str) -> None:
             members.pop().close()
 
     operations: dict[str, Callable[..., Any]] = {
+        "rehearse": rehearse,
         "open": start,
         "owned": lambda: [member.owned() for member in members],
         "mark": mark,

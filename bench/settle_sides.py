@@ -12,14 +12,18 @@ from gimbalmq import MessageQueue
 from gimbalmq.model.queue import parse_queue
 from gimbalmq.testing import JavaPeer
 from gimbalmq.testing.actors import JavaPushConsumer
+from settle_members import wait_until
 
-__all__ = ["JavaProcess", "Process", "PythonProcess"]
+__all__ = ["JavaProcess", "Process", "PythonProcess", "wait_until"]
 
 _SCRIPT = Path(__file__).with_name("settle_members.py")
 
 
 class Process(Protocol):
     """A running process that may hold members of the group."""
+
+    def rehearse(self) -> None:
+        """Let a member of another group come and go: what is loaded once is loaded then."""
 
     def open(self, count: int) -> None:
         """Let members join; returns when they are started."""
@@ -62,6 +66,9 @@ class PythonProcess:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
+    def rehearse(self) -> None:
+        self._ask("rehearse")
+
     def open(self, count: int) -> None:
         self._ask("open", count=count)
 
@@ -101,21 +108,27 @@ class JavaProcess:
     """Java's."""
 
     def __init__(self, nameserver: str, group: str, topic: str, *, ordered: bool) -> None:
-        self._peer = JavaPeer(nameserver, version="5.5.0", heap_mb=512).start()
+        # The full compiler, as users have it; tests do with the quick one.
+        self._peer = JavaPeer(nameserver, version="5.5.0", heap_mb=512, jvm_flags=()).start()
         self._group, self._topic, self._ordered = group, topic, ordered
         self._members: list[JavaPushConsumer] = []
 
+    def _join(self, group: str) -> JavaPushConsumer:
+        return self._peer.push_consumer(
+            group,
+            self._topic,
+            ordered=self._ordered,
+            consume_from="CONSUME_FROM_LAST_OFFSET",
+            report="count",
+            firsts=True,
+        )
+
+    def rehearse(self) -> None:
+        with self._join(f"{self._group}-rehearsal-{id(self)}") as member:
+            wait_until(lambda: bool(member.first_deliveries()))
+
     def open(self, count: int) -> None:
-        for _ in range(count):
-            self._members.append(
-                self._peer.push_consumer(
-                    self._group,
-                    self._topic,
-                    ordered=self._ordered,
-                    consume_from="CONSUME_FROM_LAST_OFFSET",
-                    report="count",
-                )
-            )
+        self._members += [self._join(self._group) for _ in range(count)]
 
     def owned(self) -> list[frozenset[MessageQueue]]:
         return [

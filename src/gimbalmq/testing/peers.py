@@ -180,7 +180,8 @@ class JavaPeer:
         `fail_times` makes its listener refuse each message that often. `report` is `full`,
         `brief` (no body and properties) or `count` (for many messages: only counts them).
         `instance` sets Java's instance name, `client_ip` the address part of the client id;
-        allocation strategies take `virtual_nodes`, `rooms` and `fixed_queues`.
+        allocation strategies take `virtual_nodes`, `rooms` and `fixed_queues`; `firsts` notes when
+        each queue delivered first.
         """
         options |= {"topic": topic, "tags": tags, "sql": sql, "allocation": allocation}
         options |= {"ordered": ordered, "broadcasting": broadcasting, "batch_size": batch_size}
