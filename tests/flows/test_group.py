@@ -2,7 +2,7 @@ import pytest
 
 from flows.script import Script, ok, refusal
 from gimbalmq.errors import ConfigurationError, TransportError
-from gimbalmq.flows.group import ask_absent, check_subscriptions, list_members
+from gimbalmq.flows.group import ask_absent, check_subscriptions, list_everywhere, list_members
 from gimbalmq.wire.absence import ABSENT_PROPERTY, encode_absent
 from gimbalmq.wire.bodies import RunningInfo, encode_consumer_list, encode_running_info
 from gimbalmq.wire.codes import RequestCode
@@ -44,6 +44,25 @@ def test_when_all_fail_there_is_an_error_and_no_empty_list():
 def test_without_a_route_the_error_says_so():
     with pytest.raises(TransportError, match="no topic of the group has a route"):
         Script().run(list_members([], "billing", 3.0))
+
+
+def test_every_broker_says_whom_it_lists():
+    script = Script(listing("x", "y"), listing("y", "y"))
+    assert script.run(list_everywhere(BROKERS, "billing", 3.0)) == {
+        "a:1": frozenset({"x", "y"}),
+        "b:1": frozenset({"y"}),
+    }
+
+
+@pytest.mark.parametrize("failure", [TransportError("gone"), refusal(1, "no such group")])
+def test_when_one_broker_cannot_be_asked_it_is_not_known_who_is_there(failure):
+    with pytest.raises(TransportError, match="broker-b"):
+        Script(listing("x"), failure).run(list_everywhere(BROKERS, "billing", 3.0))
+
+
+def test_without_brokers_it_is_not_known_who_is_there():
+    with pytest.raises(TransportError, match="no broker is known"):
+        Script().run(list_everywhere([], "billing", 3.0))
 
 
 # ---- who is gone ---------------------------------------------------------------------------------

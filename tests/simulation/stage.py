@@ -8,11 +8,11 @@ from gimbalmq.testing.sim.executor import ListenerHabits
 
 
 class Stage(Cast):
-    def __init__(self, seed=1, mode=Mode.ORDERED):
-        super().__init__(seed, Options(mode=mode, faults=(), rough_listeners=False))
+    def __init__(self, seed=1, mode=Mode.ORDERED, listener_s=0.1, **options):
+        super().__init__(seed, Options(mode=mode, faults=(), rough_listeners=False, **options))
         self.queues_each = 1
         self.brokers = [self.broker("broker-a"), self.broker("broker-b")]
-        self.habits = ListenerHabits(0.1, 0.1)
+        self.habits = ListenerHabits(listener_s, listener_s)
 
     def begin(self, until=6.0):
         self.nameserver.start()
@@ -28,6 +28,10 @@ class Stage(Cast):
         self.world.run_until(until)
         return self
 
+    def run_for(self, seconds):
+        """Let true time pass."""
+        self.world.run_until(self.world.now + seconds)
+
     def owner(self, broker):
         """The member that owns the queue of a broker, and the other one."""
         first, second = self.members
@@ -36,10 +40,13 @@ class Stage(Cast):
         )
         return (first, second) if owns else (second, first)
 
+    def tear(self, member, broker, learns=(0.0, 0.0)):
+        """Their connection ends; the member, and the broker, learn of it after so long."""
+        for connection in self.network.alive_connections():
+            if connection.names == {member.process.name, broker}:
+                connection.tear(learns)
+
     def sever(self, member, broker):
         """Nothing passes between the two any more; the broker knows at once."""
-        name = member.process.name
-        for connection in self.network.alive_connections():
-            if connection.names == {name, broker}:
-                connection.tear((None, 0.0))
-        self.network.cut(name, broker)
+        self.tear(member, broker, (None, 0.0))
+        self.network.cut(member.process.name, broker)

@@ -13,7 +13,7 @@ from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import consumer_list_request
 from gimbalmq.wire.subscription import SubscriptionData
 
-__all__ = ["ask_absent", "check_subscriptions", "list_members"]
+__all__ = ["ask_absent", "check_subscriptions", "list_everywhere", "list_members"]
 
 
 def list_members(
@@ -36,6 +36,23 @@ def list_members(
         f"no broker lists the members of group '{group}': "
         + ("; ".join(failures) or "no topic of the group has a route")
     )
+
+
+def list_everywhere(
+    brokers: Sequence[tuple[str, str]], group: str, timeout_s: float
+) -> Flow[dict[str, frozenset[str]]]:
+    """The client ids of a group as each broker (name, address) lists them, by address.
+
+    Raises:
+        TransportError: a broker did not answer, or none is known: nobody can say who is there.
+    """
+    lists: dict[str, frozenset[str]] = {}
+    for broker in brokers:
+        listed = yield from list_members([broker], group, timeout_s)
+        lists[broker[1]] = frozenset(listed)
+    if not lists:
+        raise TransportError(f"no broker is known that could list the members of group '{group}'")
+    return lists
 
 
 def ask_absent(

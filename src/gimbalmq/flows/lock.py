@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gimbalmq.errors import BrokerError, TransportError
 from gimbalmq.flows.effects import Flow, checked_call
-from gimbalmq.flows.group import list_members
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.bodies import LockBody, decode_locked, encode_lock
 from gimbalmq.wire.headers import lock_request, unlock_request
 
-__all__ = ["confirm_gone", "lock", "unlock", "unlock_for"]
+__all__ = ["lock", "unlock", "unlock_for"]
 
 #: Java's time-out for locks.
 _TIMEOUT_S = 1.0
@@ -49,17 +48,3 @@ def unlock_for(
                 yield from unlock(address, group, client_id, queues)
             except (TransportError, BrokerError):
                 continue
-
-
-def confirm_gone(
-    brokers: Sequence[tuple[str, str]], group: str, members: frozenset[str], timeout_s: float
-) -> Flow[frozenset[str]]:
-    """Those of the members that no broker lists; nobody, when a broker cannot be asked."""
-    gone = members
-    for broker in brokers:
-        try:
-            listed = yield from list_members([broker], group, timeout_s)
-        except (TransportError, BrokerError):
-            return frozenset()
-        gone -= frozenset(listed)
-    return gone

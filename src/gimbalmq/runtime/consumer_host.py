@@ -110,7 +110,7 @@ class ConsumerHost:
             fx.Bury: self._returns.bury,
             fx.Lock: self._locks.lock,
             fx.Unlock: self._locks.unlock,
-            fx.ConfirmGone: self._locks.confirm_gone,
+            fx.ListEverywhere: self._member_calls.list_everywhere,
             fx.TakeOver: self._locks.take_over,
             fx.Commit: self._offset_calls.commit,
             fx.Cancel: self._cancel,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterable
 
 from gimbalmq.core.consumer import effects as fx
@@ -14,8 +13,6 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.instance import ClientInstance
 
 __all__ = ["LockCalls"]
-
-_log = logging.getLogger("gimbalmq.consumer")
 
 
 class LockCalls:
@@ -73,26 +70,13 @@ class LockCalls:
             lambda _result: self._dispatch(ev.Unlocked(queue, epoch)),
         )
 
-    def confirm_gone(self, effect: fx.ConfirmGone) -> None:
-        """Ask every broker who is still there."""
-
-        def confirmed(result: frozenset[str] | GimbalError) -> None:
-            gone = frozenset[str]() if isinstance(result, GimbalError) else result
-            self._dispatch(ev.GoneConfirmed(gone))
-
-        brokers = self._instance.broker_addresses()
-        timeout_s = self._instance.settings.mq_client_api_timeout_s
-        self._instance.driver.spawn(
-            flows.confirm_gone(brokers, self._group, effect.members, timeout_s), confirmed
-        )
-
     def take_over(self, effect: fx.TakeOver) -> None:
         """Unlock in the name of the dead."""
-        _log.warning(
-            "group %s: taking %d queues over from %s, which no broker lists any more",
-            self._group,
-            len(effect.queues),
-            ", ".join(sorted(effect.members)),
+        dead = ", ".join(f"'{member}'" for member in sorted(effect.members))
+        self._instance.warn(
+            f"take over {self._group} {dead}",
+            f"group {self._group}: taking the locks of {dead}, which no broker lists any more, off "
+            f"{len(effect.queues)} queues",
         )
         addresses = {
             address: queues

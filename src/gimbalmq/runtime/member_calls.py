@@ -14,7 +14,7 @@ from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
 from gimbalmq.errors import GimbalError
 from gimbalmq.flows.effects import Flow
-from gimbalmq.flows.group import ask_absent, check_subscriptions, list_members
+from gimbalmq.flows.group import ask_absent, check_subscriptions, list_everywhere, list_members
 from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.wire.subscription import SubscriptionData
 
@@ -48,6 +48,16 @@ class MemberCalls:
 
         brokers = self._instance.routes.any_addresses(self._subscriptions)
         self._instance.driver.spawn(list_members(brokers, self._group, self._timeout_s), listed)
+
+    def list_everywhere(self, _effect: fx.ListEverywhere) -> None:
+        """Ask every broker who is in the group."""
+
+        def listed(result: dict[str, frozenset[str]] | GimbalError) -> None:
+            lists = None if isinstance(result, GimbalError) else result
+            self._dispatch(ev.ListedEverywhere(lists))
+
+        brokers = self._instance.broker_addresses()
+        self._instance.driver.spawn(list_everywhere(brokers, self._group, self._timeout_s), listed)
 
     def ask_absent(self, effect: fx.AskAbsent) -> None:
         """Ask other members for how long others are gone."""

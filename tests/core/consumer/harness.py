@@ -1,13 +1,16 @@
 """Drives a ConsumerMachine by hand: events in, effects out, invariants checked at each step."""
 
 from gimbalmq.core.allocation import strategy_named
-from gimbalmq.core.consumer.effects import FindOffset, ListMembers, Pull
+from gimbalmq.core.consumer.effects import FindOffset, ListMembers, Lock, Pull
 from gimbalmq.core.consumer.events import (
+    LockAnswered,
     MembersListed,
     OffsetFound,
     PullAnswered,
     RouteLearned,
     Started,
+    Trigger,
+    Woken,
 )
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
@@ -71,14 +74,34 @@ class Harness:
             )
         )
 
-    def pass_again(self, *members):
+    def pass_again(self, *members, trigger=Trigger.NOTICE):
         """Another pass, past the gap; the list of members is what the broker answers."""
         self.now += 1.0
-        from gimbalmq.core.consumer.events import Trigger, Woken
-
-        effects = self.handle(Woken(Trigger.NOTICE))
+        effects = self.handle(Woken(trigger))
         assert only(effects, ListMembers)
         return self.members(*members)
+
+
+class LockingHarness(Harness):
+    """A member of an ordered group, unless the settings say otherwise."""
+
+    def __init__(self, **settings):
+        super().__init__(**{"ordered": True, **settings})
+
+    def lock(self, effects, *, granted=True):
+        """Answer every Lock: all granted, none, or only some queues."""
+        answers = []
+        for effect in only(effects, Lock):
+            queues = frozenset(queue for queue, _epoch in effect.asked)
+            if granted is not True:
+                queues &= frozenset(granted or ())
+            answers.append(LockAnswered(effect.asked, queues, self.now))
+        return self.handle_all(answers)
+
+    def owning_locked(self, *members):
+        self.start()
+        effects = self.located(self.lock(self.members(*members)))
+        return {pull.queue: pull for pull in only(effects, Pull)}
 
 
 def only(effects, kind):

@@ -10,14 +10,16 @@ from gimbalmq.core.consumer.absence import Absence
 from gimbalmq.core.consumer.effects import (
     Announce,
     AskAbsent,
-    ConfirmGone,
+    ListEverywhere,
     ListMembers,
     Lock,
     SetTimer,
+    TakeOver,
     Warn,
 )
 from gimbalmq.core.consumer.events import (
     AbsentTold,
+    ListedEverywhere,
     LockAnswered,
     TimerFired,
     TimerName,
@@ -242,4 +244,9 @@ def test_a_newcomer_takes_over_from_the_dead_that_it_was_told_of():
     effects = harness.handle(TimerFired(TimerName.NEXT_PASS)) + harness.members(ANN, BOB)
     (lock,) = only(effects, Lock)
     effects = harness.handle(LockAnswered(lock.asked, frozenset(), harness.now))
-    assert one(effects, ConfirmGone).members == {CID}
+    assert only(effects, ListEverywhere)
+    everywhere = ListedEverywhere({"a": frozenset({ANN, BOB})})
+    harness.handle(everywhere)
+    harness.now += harness.machine.settings.take_over_grace_s
+    harness.handle(TimerFired(TimerName.TAKE_OVER))
+    assert one(harness.handle(everywhere), TakeOver).members == {CID}

@@ -1,56 +1,30 @@
 import pytest
 
-from core.consumer.harness import ME, OTHER, QUEUES, Harness, one, only
+from core.consumer.harness import ME, OTHER, QUEUES, LockingHarness, one, only
 from gimbalmq.core.consumer.effects import (
     Cancel,
     Commit,
-    ConfirmGone,
     Consume,
     FindOffset,
     HandOver,
     Leave,
     Lock,
-    Pull,
     SetTimer,
-    TakeOver,
     Unlock,
     Warn,
 )
 from gimbalmq.core.consumer.events import (
     Cancelled,
     Consumed,
-    GoneConfirmed,
     HandedOver,
     LockAnswered,
     OffsetFound,
+    RouteLearned,
     StopRequested,
-    TakenOver,
     TimerFired,
     TimerName,
     Unlocked,
 )
-
-JAVA = "10.0.0.1@9#1"
-
-
-class LockingHarness(Harness):
-    def __init__(self, **settings):
-        super().__init__(**{"ordered": True, **settings})
-
-    def lock(self, effects, *, granted=True):
-        """Answer every Lock: all granted, none, or only some queues."""
-        answers = []
-        for effect in only(effects, Lock):
-            queues = frozenset(queue for queue, _epoch in effect.asked)
-            if granted is not True:
-                queues &= frozenset(granted or ())
-            answers.append(LockAnswered(effect.asked, queues, self.now))
-        return self.handle_all(answers)
-
-    def owning_locked(self, *members):
-        self.start()
-        effects = self.located(self.lock(self.members(*members)))
-        return {pull.queue: pull for pull in only(effects, Pull)}
 
 
 @pytest.fixture
@@ -67,16 +41,63 @@ def test_a_queue_is_locked_before_its_offset_is_looked_up(harness):
     assert {find.queue for find in only(harness.lock(effects), FindOffset)} == set(QUEUES)
 
 
+def lock_timers(effects):
+    return [timer.delay_s for timer in only(effects, SetTimer) if timer.name is TimerName.LOCK]
+
+
 @pytest.mark.rule("B2.11", "B2.3e")
 def test_a_refused_lock_is_asked_for_again_soon_and_the_queue_is_not_owned(harness):
     harness.start()
     effects = harness.lock(harness.members(ME), granted=QUEUES[1:])
-    timer = next(t for t in only(effects, SetTimer) if t.name is TimerName.LOCK)
-    assert (timer.queue, timer.delay_s) == (QUEUES[0], 0.1)
+    assert lock_timers(effects) == [0.1]
     harness.located(effects)
     assert harness.machine.assignment() == frozenset(QUEUES[1:])
-    again = harness.handle(TimerFired(TimerName.LOCK, timer.queue, timer.epoch))
-    assert one(again, Lock).asked == ((QUEUES[0], timer.epoch),)
+    (asked,) = one(harness.handle(TimerFired(TimerName.LOCK)), Lock).asked
+    assert asked == (QUEUES[0], harness.machine.held[QUEUES[0]].epoch)
+
+
+def test_refused_locks_are_asked_for_again_together(harness):
+    harness.start()
+    asked = one(harness.members(ME), Lock).asked
+    first = harness.handle(LockAnswered(asked[:2], frozenset(), harness.now))
+    harness.now += 0.01
+    second = harness.handle(LockAnswered(asked[2:], frozenset(), harness.now))  # another broker
+    assert lock_timers(first + second) == [0.1]
+    harness.now += 0.09
+    assert one(harness.handle(TimerFired(TimerName.LOCK)), Lock).asked == asked
+
+
+def test_a_lock_that_stays_refused_is_asked_for_less_and_less_often(harness):
+    harness.start()
+    effects = harness.members(ME)
+    pauses = []
+    for _ in range(20):
+        (pause_s,) = lock_timers(harness.lock(effects, granted=()))
+        pauses.append(pause_s)
+        harness.now += pause_s
+        effects = harness.handle(TimerFired(TimerName.LOCK))
+    assert pauses[:4] == [0.1] * 4
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == harness.machine.settings.lock_renew_s
+
+
+def test_a_queue_that_was_just_refused_does_not_wait_for_one_that_has_long_been(harness):
+    harness.start(QUEUES[:2])
+    effects = harness.members(ME)
+    harness.now += 60.0
+    assert lock_timers(harness.lock(effects, granted=())) == [1.0]
+    harness.handle(RouteLearned("orders", frozenset(QUEUES)))
+    effects = harness.lock(harness.members(ME), granted=())
+    assert lock_timers(effects) == [0.1]
+    assert len(one(harness.handle(TimerFired(TimerName.LOCK)), Lock).asked) == 4
+
+
+def test_a_queue_that_is_no_longer_wanted_is_not_asked_for_again(harness):
+    harness.start()
+    harness.lock(harness.members(ME), granted=())
+    harness.pass_again(ME, OTHER)
+    asked = one(harness.handle(TimerFired(TimerName.LOCK)), Lock).asked
+    assert {queue for queue, _epoch in asked} == set(QUEUES[:2])
 
 
 @pytest.mark.rule("B2.11", "B2.11b", "B2.11d")
@@ -174,84 +195,6 @@ def test_a_lock_granted_too_late_is_given_back(harness):
         harness.handle(Unlocked(queue, epoch))
     effects = harness.handle(LockAnswered(asked, frozenset(QUEUES), harness.now))
     assert {unlock.queue for unlock in only(effects, Unlock)} == set(QUEUES[2:])
-
-
-# ---- take-over -----------------------------------------------------------------------------------
-
-
-def refused_after_death(harness, dead=OTHER, members=(ME,)):
-    """Another member dies; this one wants its queues and is refused their locks."""
-    harness.owning_locked(*members, dead)
-    effects = harness.pass_again(*members)
-    return harness.lock(effects, granted=())
-
-
-def take_over_timer(effects):
-    return next(t for t in only(effects, SetTimer) if t.name is TimerName.TAKE_OVER)
-
-
-@pytest.mark.rule("B10.12")
-def test_pitfall_12_locks_of_a_dead_member_are_taken_over_after_the_grace_time(harness):
-    # Asked about at once: grace begins when no broker lists the member any more.
-    first = one(refused_after_death(harness), ConfirmGone)
-    timer = take_over_timer(harness.handle(GoneConfirmed(first.members)))
-    assert timer.delay_s == 4.0
-    harness.now += timer.delay_s
-    last = one(harness.handle(TimerFired(TimerName.TAKE_OVER)), ConfirmGone)
-    assert last.members == {OTHER}
-    take_over = one(harness.handle(GoneConfirmed(last.members)), TakeOver)
-    assert (set(take_over.queues), take_over.members) == (set(QUEUES[2:]), {OTHER})
-    asked = one(harness.handle(TakenOver(take_over.queues)), Lock).asked
-    assert {queue for queue, _ in asked} == set(QUEUES[2:])
-
-
-def test_nobody_is_taken_over_from_before_the_grace_time_is_over(harness):
-    refused_after_death(harness)
-    harness.handle(GoneConfirmed(frozenset({OTHER})))
-    harness.now += 3.9
-    assert not only(harness.handle(TimerFired(TimerName.TAKE_OVER)), ConfirmGone)
-
-
-@pytest.mark.rule("W8a")
-@pytest.mark.parametrize("question", ["first", "last"])
-def test_a_member_that_some_broker_still_lists_is_left_alone(harness, question):
-    effects = refused_after_death(harness)
-    if question == "last":
-        harness.handle(GoneConfirmed(frozenset({OTHER})))
-        harness.now += 4.0
-        effects = harness.handle(TimerFired(TimerName.TAKE_OVER))
-    assert one(effects, ConfirmGone)
-    effects = harness.handle(GoneConfirmed(frozenset()))
-    assert not only(effects, TakeOver)
-    # It starts over: asked again later, and another whole grace time after that.
-    assert take_over_timer(effects).delay_s == 4.0
-
-
-def test_the_grace_time_starts_anew_with_every_new_list(harness):
-    refused_after_death(harness)
-    harness.handle(GoneConfirmed(frozenset({OTHER})))
-    harness.now += 3.0
-    assert one(harness.pass_again(ME), ConfirmGone)
-    timer = take_over_timer(harness.handle(GoneConfirmed(frozenset({OTHER}))))
-    assert timer.delay_s == 4.0
-
-
-def test_a_member_that_comes_back_in_time_keeps_its_locks(harness):
-    refused_after_death(harness)
-    harness.handle(GoneConfirmed(frozenset({OTHER})))
-    harness.now += 2.0
-    harness.pass_again(ME, OTHER)
-    harness.now += 4.0
-    assert not only(harness.handle(TimerFired(TimerName.TAKE_OVER)), ConfirmGone)
-
-
-def test_beside_java_members_locks_are_not_taken_over_unless_asked_for():
-    harness = LockingHarness()
-    assert not only(refused_after_death(harness, members=(ME, JAVA)), ConfirmGone)
-    harness = LockingHarness(take_over_foreign_grace_s=35.0)
-    confirm = one(refused_after_death(harness, members=(ME, JAVA)), ConfirmGone)
-    timer = take_over_timer(harness.handle(GoneConfirmed(confirm.members)))
-    assert timer.delay_s == 35.0
 
 
 def test_a_renewal_after_the_permit_has_ended_does_not_revive_the_queue(harness):

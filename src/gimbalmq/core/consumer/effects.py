@@ -18,13 +18,13 @@ __all__ = [
     "Bury",
     "Cancel",
     "Commit",
-    "ConfirmGone",
     "Consume",
     "Effect",
     "FindExpired",
     "FindOffset",
     "HandOver",
     "Leave",
+    "ListEverywhere",
     "ListMembers",
     "Lock",
     "Moved",
@@ -149,10 +149,8 @@ class Unlock(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class ConfirmGone(msgspec.Struct, frozen=True):
-    """Ask every broker whether it still lists one of these; answered by `GoneConfirmed`."""
-
-    members: frozenset[str]
+class ListEverywhere(msgspec.Struct, frozen=True):
+    """Ask every broker who is in the group; answered by `ListedEverywhere`."""
 
 
 class TakeOver(msgspec.Struct, frozen=True):
@@ -284,7 +282,7 @@ Effect = (
     | Bury
     | Lock
     | Unlock
-    | ConfirmGone
+    | ListEverywhere
     | TakeOver
     | Commit
     | Cancel

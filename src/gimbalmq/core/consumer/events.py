@@ -24,9 +24,9 @@ __all__ = [
     "Consumed",
     "Event",
     "Expired",
-    "GoneConfirmed",
     "HandedOver",
     "Left",
+    "ListedEverywhere",
     "LockAnswered",
     "MembersListed",
     "OffsetFound",
@@ -240,10 +240,10 @@ class TakenOver(msgspec.Struct, frozen=True):
     queues: tuple[MessageQueue, ...]
 
 
-class GoneConfirmed(msgspec.Struct, frozen=True):
-    """Answer to `ConfirmGone`: the members that no broker lists any more."""
+class ListedEverywhere(msgspec.Struct, frozen=True):
+    """Answer to `ListEverywhere`: who each broker lists; None when one could not be asked."""
 
-    members: frozenset[str]
+    lists: dict[str, frozenset[str]] | None
 
 
 class Cancelled(msgspec.Struct, frozen=True):
@@ -332,7 +332,7 @@ Event = (
     | HandedOver
     | LockAnswered
     | Unlocked
-    | GoneConfirmed
+    | ListedEverywhere
     | TakenOver
     | Paused
     | Resumed

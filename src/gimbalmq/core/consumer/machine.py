@@ -7,7 +7,7 @@ run can be replayed. The parts:
 * `PassPlanner` decides when to ask for the member list and turns it into targets (ownership);
 * `Holdings` carries a target out: it acquires (lock if need be, find the offset) and revokes,
   which `Release` does step by step;
-* `LockKeeper` asks for, renews and takes over queue locks;
+* `LockKeeper` asks for queue locks and renews them, `TakeOvers` says whose may be taken off;
 * `PullLoop` runs the pull loop of each held queue, `Delivery` what listeners do with it;
 * this class says which part hears of which event, and what the end of one starts in another.
 
@@ -45,6 +45,7 @@ from gimbalmq.core.consumer.passes import PassPlanner, Target
 from gimbalmq.core.consumer.pulling import PullLoop
 from gimbalmq.core.consumer.release import Release
 from gimbalmq.core.consumer.settings import ConsumerSettings
+from gimbalmq.core.consumer.take_over import TakeOvers
 from gimbalmq.core.consumer.tally import Tally
 from gimbalmq.core.process_queue import ProcessQueue
 from gimbalmq.core.rebalance import Reason
@@ -89,6 +90,7 @@ class ConsumerMachine:
         self._locks = LockKeeper(
             self._context, secured=self._delivery.start_waiting, lost=self._lock_lost
         )
+        self._take_overs = TakeOvers(self._context)
         self._releases = Release(self._context, gone=self._gone)
         self._holdings = Holdings(
             self._context,
@@ -117,9 +119,9 @@ class ConsumerMachine:
                 self.passes.learn_weights(event, now), now
             ),
             ev.OffsetFound: self._holdings.offset_found,
-            ev.LockAnswered: self._locks.answered,
+            ev.LockAnswered: self._on_lock_answered,
             ev.Unlocked: self._releases.unlocked,
-            ev.GoneConfirmed: self._locks.gone_confirmed,
+            ev.ListedEverywhere: self._take_overs.listed_everywhere,
             ev.TakenOver: lambda event, _now: self._locks.taken_over(event),
             ev.Cancelled: self._releases.cancelled,
             ev.HandedOver: self._releases.handed_over,
@@ -218,8 +220,10 @@ class ConsumerMachine:
                 self._commit_all(now)
             case TimerName.RENEW_LOCKS:
                 self._locks.renew()
+            case TimerName.LOCK:
+                self._locks.retry()
             case TimerName.TAKE_OVER:
-                self._locks.take_over_due(now)
+                self._take_overs.plan(now)
             case TimerName.EXPIRE:
                 self._look_for_expired()
             case _:
@@ -231,8 +235,6 @@ class ConsumerMachine:
         match name:
             case TimerName.PULL:
                 self._pulls.retry(held, now)
-            case TimerName.LOCK:
-                self._locks.retry(held)
             case TimerName.REDELIVER:
                 self._delivery.redeliver(held, now)
             case TimerName.CONTINUE:
@@ -289,6 +291,10 @@ class ConsumerMachine:
                 self._context.out.append(effect)
 
     def _on_woken(self, event: ev.Woken, now: float) -> None:
+        if event.trigger is Trigger.NOTICE:
+            self._take_overs.noticed(now)
+        elif event.trigger is Trigger.RECONNECT:
+            self._take_overs.reconnected(now)
         self._request_pass(event.trigger, now)
 
     def _on_route(self, event: ev.RouteLearned, now: float) -> None:
@@ -309,7 +315,7 @@ class ConsumerMachine:
 
     def _on_members(self, event: ev.MembersListed, now: float) -> None:
         if event.members is not None and self.settings.locking:
-            self._locks.members_listed(event.members, now)
+            self._take_overs.members_listed(event.members, now)
         targets, effects = self.passes.members_listed(event, now)
         changed = [target.topic for target in targets if self._holdings.move_to(target, now)]
         if changed:
@@ -319,7 +325,7 @@ class ConsumerMachine:
 
     def _on_absent_told(self, event: ev.AbsentTold, now: float) -> None:
         # A newcomer that has seen nobody go takes over from them like everybody else.
-        self._locks.told_gone(event.absent or (), now)
+        self._take_overs.told_gone(event.absent or (), now)
         self._carry_out(self.passes.absent_told(event, now), now)
 
     def _limits_changed(self, now: float) -> None:
@@ -344,6 +350,10 @@ class ConsumerMachine:
     def _offset_moved(self, held: HeldQueue, offset: int, now: float) -> None:
         held.reset_offset = offset
         self._releases.begin(held, now, f"offset moved to {offset}")
+
+    def _on_lock_answered(self, event: ev.LockAnswered, now: float) -> None:
+        self._locks.answered(event, now)
+        self._take_overs.plan(now)
 
     def _lock_lost(self, held: HeldQueue, now: float) -> None:
         self._context.warn(

@@ -105,7 +105,7 @@ class Cast:
             client_id=client_id,
             ordered=self.mode is Mode.ORDERED,
             lease=self.mode is Mode.LEASE,
-            rebalance_interval_s=10.0,
+            rebalance_interval_s=self.options.rebalance_interval_s,
             pull_idle_limit_s=40.0,
             rejoin_grace_s=self.options.rejoin_grace_s,
         )

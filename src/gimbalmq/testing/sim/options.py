@@ -63,5 +63,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     backlog: bool = False
     #: `rejoin_grace_s` of every member.
     rejoin_grace_s: float | None = None
+    #: `rebalance_interval_s` of every member.
+    rebalance_interval_s: float = 10.0
     #: How long a member that restarts stays away.
     member_away_s: tuple[float, float] = (0.5, 8.0)
