@@ -213,6 +213,77 @@ def test_without_a_permit_nothing_is_committed(harness):
     assert not only(harness.handle(TimerFired(TimerName.COMMIT)), Commit)
 
 
+# ---- a lock that is lost -------------------------------------------------------------------------
+
+
+def consumed_some(harness):
+    """A queue whose first of two messages is done; returns its pull and what the listener has."""
+    pull = harness.owning_locked(ME)[QUEUES[0]]
+    consume = one(harness.deliver(pull, b"x", b"y"), Consume)
+    return pull, Consumed(pull.queue, pull.epoch, consume.batch, 0, 2, reached=1)
+
+
+def renew(harness, granted):
+    asked = one(harness.handle(TimerFired(TimerName.RENEW_LOCKS)), Lock).asked
+    return harness.handle(LockAnswered(asked, frozenset(granted), harness.now))
+
+
+def test_whoever_has_lost_a_lock_stores_no_offset_of_the_queue(harness):
+    """Its next owner may have begun, and a broker keeps whatever is stored last."""
+    pull, done = consumed_some(harness)
+    harness.handle(done)
+    assert one(renew(harness, QUEUES[1:]), Cancel).queue == pull.queue
+    effects = harness.handle(Cancelled(pull.queue, pull.epoch, running=0))
+    assert not only(effects, HandOver)
+    assert "not stored" in one(effects, Warn).text
+    assert one(effects, Unlock).queue == pull.queue
+
+
+def test_a_lock_lost_while_listeners_finish_leaves_the_offset_alone_too(harness):
+    pull, done = consumed_some(harness)
+    harness.handle(StopRequested(10.0))
+    harness.handle(Cancelled(pull.queue, pull.epoch, running=2))
+    renew(harness, QUEUES[1:])
+    assert not only(harness.handle(done), HandOver)
+
+
+def test_so_does_a_lock_that_could_not_be_renewed_for_too_long(harness):
+    pull, done = consumed_some(harness)
+    harness.handle(StopRequested(10.0))
+    harness.handle(Cancelled(pull.queue, pull.epoch, running=2))
+    harness.now += 3.0  # lock_trust_s
+    assert not only(harness.handle(done), HandOver)
+
+
+def test_a_lock_that_is_renewed_while_listeners_finish_lets_the_offset_be_stored(harness):
+    pull, done = consumed_some(harness)
+    harness.handle(StopRequested(10.0))
+    harness.handle(Cancelled(pull.queue, pull.epoch, running=2))
+    for _ in range(4):
+        harness.now += 1.0
+        renew(harness, QUEUES)
+    assert one(harness.handle(done), HandOver).offset == 1
+
+
+def test_a_lock_that_is_had_again_after_a_gap_lets_the_offset_be_stored(harness):
+    """Nobody else has it now; and what somebody had stored meanwhile is never moved back."""
+    pull, done = consumed_some(harness)
+    harness.handle(done)
+    harness.now += 3.5
+    assert pull.queue in {cancel.queue for cancel in only(renew(harness, QUEUES), Cancel)}
+    hand_over = one(harness.handle(Cancelled(pull.queue, pull.epoch, running=0)), HandOver)
+    assert (hand_over.offset, hand_over.force) == (1, False)
+
+
+def test_listeners_that_outlive_a_lost_lock_are_told_from_those_that_are_waited_for(harness):
+    pull, _done = consumed_some(harness)
+    renew(harness, QUEUES[1:])
+    harness.handle(Cancelled(pull.queue, pull.epoch, running=2))
+    effects = harness.handle(TimerFired(TimerName.DRAIN, pull.queue, pull.epoch))
+    assert "another member may consume the queue beside them" in one(effects, Warn).text
+    assert not only(effects, HandOver | Unlock)
+
+
 # ---- lease ---------------------------------------------------------------------------------------
 
 

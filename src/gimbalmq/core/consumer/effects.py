@@ -101,13 +101,16 @@ class Permit:
     """Until when listeners may start messages of a queue; shared with the threads that run them.
 
     A queue that is locked is consumed only while the lock is sure to hold. The machine moves the
-    end; whoever is about to start a message looks at it.
+    end; whoever is about to start a message looks at it. A queue that is given up starts no more
+    messages, while its lock is kept for those that run: that has an end of its own.
     """
 
-    __slots__ = ("valid_until",)
+    __slots__ = ("locked_until", "valid_until")
 
     def __init__(self, valid_until: float) -> None:
         self.valid_until = valid_until
+        #: Until when nobody else can have the lock.
+        self.locked_until = 0.0
 
 
 class Consume(msgspec.Struct, frozen=True):

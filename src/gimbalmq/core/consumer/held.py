@@ -121,6 +121,10 @@ class HeldQueue:
         """Whether nobody else can own the queue: no lock is needed, or it is sure to hold."""
         return self.permit is None or now < self.permit.valid_until
 
+    def lock_sure(self, now: float) -> bool:
+        """Whether nobody else can have the queue, also while it is given up."""
+        return self.permit is None or now < self.permit.locked_until
+
     def give_up(self, state: HeldState) -> None:
         """Go to one of the states on the way out."""
         self.state = state

@@ -33,9 +33,9 @@ class LockKeeper:
         context: Context,
         *,
         secured: Callable[[HeldQueue, float], None],
-        lost: Callable[[HeldQueue, float], None],
+        lost: Callable[[HeldQueue, str, float], None],
     ) -> None:
-        """`secured` is told of each lock that was renewed, `lost` of each that is no longer sure."""
+        """`secured` is told of locks that were renewed, `lost` of those that were not, and why."""
         self._context = context
         self._secured = secured
         self._lost = lost
@@ -106,22 +106,25 @@ class LockKeeper:
             elif held.state is HeldState.LOCKING:
                 held.lock_refused = event.granted is not None
                 refused.append(held)
-            elif event.granted is not None and not held.released:
-                self._lost(held, now)
+            elif event.granted is not None:
+                assert held.permit is not None
+                held.permit.locked_until = 0.0
+                self._lost(held, "another member has taken its lock", now)
         if refused:
             self._ask_later(refused, now)
 
     def _granted(self, held: HeldQueue, sent_at: float, now: float) -> None:
         assert held.permit is not None
         held.lock_refused = False
+        held.permit.locked_until = sent_at + self._context.settings.lock_trust_s
         if held.released:
             return  # renewed only so that nobody else starts while listeners finish
         if held.state is not HeldState.LOCKING and sent_at >= held.permit.valid_until:
             # It was not sure between the two: another member may have had the queue, so what is
             # cached, and how far this member believes to be, no longer count.
-            self._lost(held, now)
+            self._lost(held, "its lock was not renewed in time, and others may have had it", now)
             return
-        held.permit.valid_until = sent_at + self._context.settings.lock_trust_s
+        held.permit.valid_until = held.permit.locked_until
         if held.state is HeldState.LOCKING:
             held.state = HeldState.LOCATING
             self._context.out.append(FindOffset(held.queue, held.epoch))

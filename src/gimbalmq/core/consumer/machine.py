@@ -240,7 +240,7 @@ class ConsumerMachine:
             case TimerName.CONTINUE:
                 self._delivery.go_on(held, now)
             case TimerName.DRAIN:
-                self._releases.drain_overdue(held)
+                self._releases.drain_overdue(held, now)
             case _:  # the other timers belong to no queue
                 raise AssertionError(name)
 
@@ -355,12 +355,11 @@ class ConsumerMachine:
         self._locks.answered(event, now)
         self._take_overs.plan(now)
 
-    def _lock_lost(self, held: HeldQueue, now: float) -> None:
-        self._context.warn(
-            f"lock {held.queue.path}",
-            f"{held.queue.path}: another member has taken its lock; giving the queue up",
-        )
-        self._releases.begin(held, now, "lock lost")
+    def _lock_lost(self, held: HeldQueue, why: str, now: float) -> None:
+        if not held.released:
+            path = held.queue.path
+            self._context.warn(f"lock {path}", f"{path}: {why}; giving the queue up")
+            self._releases.begin(held, now, "lock lost")
 
     def _on_assigned(self, event: ev.Assigned, now: float) -> None:
         self._assigned = event.queues
@@ -413,7 +412,7 @@ class ConsumerMachine:
             return
         self._delivery.consumed(held, event, now)
         if held.released:
-            self._releases.consumed(held, event)
+            self._releases.consumed(held, event, now)
 
     def _on_expired(self, event: ev.Expired, _now: float) -> None:
         held = self._context.current(event.queue, event.epoch)

@@ -4,6 +4,9 @@ Each step is answered before the next begins, and a queue that is on its way out
 the last: nobody takes it again before. When listeners do not finish in time, a queue whose lock is
 needed stays (its next owner would start beside them), and any other is handed over with a warning.
 
+Without its lock a queue's offset is not stored: the next owner may have begun, and a broker keeps
+whatever comes last, so an offset of ours could undo one of theirs.
+
 Decides neither which queues are given up nor what follows when one is gone.
 """
 
@@ -41,24 +44,24 @@ class Release:
         held.give_up(HeldState.DRAINING)
         self._context.out.append(Cancel(held.queue, held.epoch))
 
-    def cancelled(self, event: Cancelled, _now: float) -> None:
+    def cancelled(self, event: Cancelled, now: float) -> None:
         """What waited was discarded; what runs is waited for."""
         held = self._context.current(event.queue, event.epoch)
         if held is None or held.state is not HeldState.DRAINING:
             return
         held.running = event.running
         if not held.running:
-            self._hand_over(held)
+            self._hand_over(held, now)
         else:
             self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
 
-    def consumed(self, held: HeldQueue, event: Consumed) -> None:
+    def consumed(self, held: HeldQueue, event: Consumed, now: float) -> None:
         """Listeners have ended; what failed or did not start is left to the next owner."""
         held.running -= event.until - event.first
         if held.state is HeldState.DRAINING and held.running <= 0:
-            self._hand_over(held)
+            self._hand_over(held, now)
 
-    def drain_overdue(self, held: HeldQueue) -> None:
+    def drain_overdue(self, held: HeldQueue, now: float) -> None:
         """The time for running listeners is over."""
         if held.state is not HeldState.DRAINING:
             return
@@ -68,9 +71,12 @@ class Release:
         )
         if held.permit is not None and not self._context.stopping:
             # Handing it over would let the next owner start beside the running listener.
-            self._context.warn(
-                f"drain {held.queue.path}", f"{late}; its next owner waits until they end"
+            follows = (
+                "its next owner waits until they end"
+                if held.lock_sure(now)
+                else "its lock is lost, and another member may consume the queue beside them"
             )
+            self._context.warn(f"drain {held.queue.path}", f"{late}; {follows}")
             self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
             return
         held.overdue = True
@@ -78,10 +84,18 @@ class Release:
             f"drain {held.queue.path}",
             f"{late}; the queue is handed over and they will be delivered again to its next owner",
         )
-        self._hand_over(held)
+        self._hand_over(held, now)
 
-    def _hand_over(self, held: HeldQueue) -> None:
+    def _hand_over(self, held: HeldQueue, now: float) -> None:
         assert held.process is not None
+        if not held.lock_sure(now):
+            self._context.warn(
+                f"hand-over {held.queue.path}",
+                f"{held.queue.path}: its lock is lost, so its last offset is not stored; "
+                "its next owner reads some messages again",
+            )
+            self.let_go(held, now)
+            return
         held.give_up(HeldState.HANDING_OVER)
         if held.reset_offset is not None:
             offset, force = held.reset_offset, True
