@@ -52,6 +52,7 @@ def test_a_consumer_tells_lag_moves_and_what_came_of_messages(cluster, topic_nam
         seen, rebalances = eventually(scraped)
         assert seen[f"gimbalmq_consumer_ready{{{label}}}"] == 1
         assert seen[f"gimbalmq_consumer_hung_listeners{{{label}}}"] == 0
+        assert seen[f"gimbalmq_consumer_outlived_locks_total{{{label}}}"] == 0
         assert seen[f'gimbalmq_consumer_moves_total{{{label},direction="acquired"}}'] >= 2
         by_trigger = {
             name: count for name, count in seen.items()

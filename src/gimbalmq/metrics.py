@@ -104,6 +104,7 @@ def consumer_families(stats: ConsumerStats, probe: Probe) -> list[Family]:
         ),
         _of(cat.CONSUMER_IN_FLIGHT, stats.cached, group),
         _of(cat.CONSUMER_HUNG, stats.hung_now, group),
+        _of(cat.CONSUMER_OUTLIVED, stats.outlived, group),
         cat.CONSUMER_REBALANCES.family(
             cat.CONSUMER_REBALANCES.sample(count, group, trigger)
             for trigger, count in stats.rebalances_by_trigger.items()

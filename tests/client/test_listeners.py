@@ -233,6 +233,39 @@ def test_a_hung_listener_raises_an_alarm_with_its_stack(consumer_of, send, wait_
         wait_for(lambda: consumer.stats().consumed == 1)
 
 
+@pytest.mark.rule("B10.11")
+@pytest.mark.parametrize("mode", ["ordered", "lease"])
+def test_a_listener_that_outlives_the_lock_of_its_queue_is_an_alarm_and_counted(
+    topic, group, wait_for, mode
+):
+    begun, leave = threading.Event(), threading.Event()
+
+    def stuck(_message):
+        begun.set()
+        leave.wait(20.0)
+
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic(topic, queues=1)
+        with Producer("shop", nameserver=cluster.nameserver) as producer:
+            producer.send(Message(topic, b"one"))
+        times = {"lock_renew_s": 0.1, "lock_trust_s": 0.3, "take_over_grace_s": 0.4}
+        consumer = PushConsumer(
+            group,
+            nameserver=cluster.nameserver,
+            start_from="first",
+            **{mode: True},
+            **times,
+        )
+        consumer.subscribe(topic)(stuck)
+        consumer.start()
+        assert begun.wait(20.0)
+        assert consumer.stats().outlived == 0
+    # Nobody is left to renew its lock with.
+    wait_for(lambda: consumer.stats().outlived == 1)
+    leave.set()
+    consumer.stop(drain_s=0.0)
+
+
 # ---- hooks, numbers, probes ----------------------------------------------------------------------
 
 

@@ -3,10 +3,10 @@ import threading
 
 import pytest
 
-from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.consumer.effects import Consume, Permit
 from gimbalmq.core.process_queue import Batch
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.runtime.alarms import HungListenerAlarm
+from gimbalmq.runtime.alarms import HungListenerAlarm, OutlivedLockAlarm
 from gimbalmq.runtime.running import RunningWork
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -17,10 +17,11 @@ class Message:
         self.message_id = f"id-{number}"
 
 
-def work_of(count=3, *, since=100.0, width=1, thread_id=None):
+def work_of(count=3, *, since=100.0, width=1, thread_id=None, permit=None):
     batch = Batch([Message(number) for number in range(count)], list(range(10, 10 + count)), 1)
     thread_id = threading.get_ident() if thread_id is None else thread_id
-    return RunningWork(Consume(QUEUE, 1, batch, 0, count), 0, count, since, thread_id, width)
+    consume = Consume(QUEUE, 1, batch, 0, count, permit=permit)
+    return RunningWork(consume, 0, count, since, thread_id, width)
 
 
 @pytest.fixture
@@ -88,3 +89,52 @@ def test_a_run_that_has_just_ended_is_not_reported(alarm, found):
 def test_a_thread_that_has_ended_is_said_to(alarm, found):
     alarm.look([work_of(thread_id=-1)], 111.0)
     assert "ended" in found[0].stack
+
+
+# ---- outlived locks ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lock_alarm(found):
+    return OutlivedLockAlarm("billing", look_every_s=1.0, spare_s=1.0, raised=found.append)
+
+
+def locked(until):
+    permit = Permit(until)
+    permit.locked_until = until
+    return permit
+
+
+@pytest.mark.rule("B10.11")
+def test_a_listener_that_outlives_the_lock_of_its_queue_is_reported_and_counted_once(
+    lock_alarm, found, caplog
+):
+    work = work_of(permit=locked(103.0))
+    lock_alarm.look([work], 103.9)
+    assert found == [], "nobody can have taken the lock over yet"
+    with caplog.at_level(logging.WARNING):
+        lock_alarm.look([work], 104.0)
+    lock_alarm.look([work], 105.0)
+    (outlived,) = found
+    assert (outlived.queue, outlived.queue_offset, lock_alarm.count) == (QUEUE, 10, 1)
+    assert "test_a_listener_that_outlives" in outlived.stack
+    (record,) = caplog.records
+    assert record.gimbalmq["event"] == "listener outlived its lock"
+    assert "another member may consume the queue beside it" in record.getMessage()
+
+
+def test_a_lock_that_another_member_has_is_outlived_at_once(lock_alarm, found):
+    lock_alarm.look([work_of(permit=locked(0.0))], 100.5)
+    assert len(found) == 1
+
+
+def test_a_queue_that_is_given_up_with_its_lock_in_hand_is_no_alarm(lock_alarm, found):
+    permit = locked(110.0)
+    permit.valid_until = 0.0
+    lock_alarm.look([work_of(permit=permit)], 105.0)
+    assert found == []
+
+
+def test_a_queue_that_needs_no_lock_is_no_alarm(lock_alarm, found):
+    lock_alarm.look([work_of()], 500.0)
+    assert found == []

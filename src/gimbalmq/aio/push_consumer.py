@@ -90,8 +90,7 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
         listening = LoopListening(self._call_for, self._listener_settings, self._threads)
         self._pool = TaskPool(listening, finished, workers=self._workers)
         host.attach(self._pool, listening, self._workers)
-        alarm = self._new_alarm(self._pool.stack_of)
-        if alarm is not None:
+        for alarm in self._new_alarms(self._pool.stack_of):
             host.watch(alarm)
         return host
 

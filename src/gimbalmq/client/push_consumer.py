@@ -6,6 +6,7 @@ rules, is read and kept by `PushSubscriber`.
 
 from __future__ import annotations
 
+import functools
 import signal
 import threading
 from concurrent.futures import Future
@@ -155,9 +156,8 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
             owner=shared.errands,
         )
         host.attach(self._pool, listening, self._workers)
-        alarm = self._new_alarm(self._coroutines.stack_of)
-        if alarm is not None:
-            shared.post(lambda: host.watch(alarm))
+        for alarm in self._new_alarms(self._coroutines.stack_of):
+            shared.post(functools.partial(host.watch, alarm))
         self._pool.start()
         return host
 

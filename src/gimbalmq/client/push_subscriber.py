@@ -46,7 +46,12 @@ from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.errors import StateError
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.runtime.alarms import HungListener, HungListenerAlarm
+from gimbalmq.runtime.alarms import (
+    HungListener,
+    HungListenerAlarm,
+    ListenerAlarm,
+    OutlivedLockAlarm,
+)
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.runtime.listening import Listener, ListenerSettings
@@ -125,6 +130,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         self._calls: dict[str, tuple[Listener, Listener]] = {}
         self._local: LocalOffsets | None = None
         self._alarm: HungListenerAlarm | None = None
+        self._lock_alarm: OutlivedLockAlarm | None = None
         self._hung_callbacks: list[Callable[[HungListener], object]] = []
         self._events_topic = self._keep_events(tuning.get("events"))
 
@@ -252,6 +258,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
                 host.machine,
                 self._names,
                 alarm=self._alarm,
+                lock_alarm=self._lock_alarm,
                 workers=self._workers,
                 busy=self._busy(),
                 now=self._membership.instance.driver.now().at_s,
@@ -314,8 +321,10 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
             topics=host.topics,
         )
 
-    def _new_alarm(self, coroutine_stack: Callable[[int], str | None]) -> HungListenerAlarm | None:
-        """Whoever looks for listeners that hang, if somebody is to."""
+    def _new_alarms(self, coroutine_stack: Callable[[int], str | None]) -> list[ListenerAlarm]:
+        """Whoever looks for listeners that hang or outlive their locks, if somebody is to."""
+        alarms: list[ListenerAlarm] = []
+        settings = self._settings
         if self._hung_listener_s is not None:
             self._alarm = HungListenerAlarm(
                 self.group,
@@ -323,7 +332,16 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
                 raised=self._hung,
                 coroutine_stack=coroutine_stack,
             )
-        return self._alarm
+            alarms.append(self._alarm)
+        if settings.locking:
+            self._lock_alarm = OutlivedLockAlarm(
+                self.group,
+                look_every_s=settings.lock_renew_s,
+                spare_s=settings.take_over_grace_s - settings.lock_trust_s,
+                coroutine_stack=coroutine_stack,
+            )
+            alarms.append(self._lock_alarm)
+        return alarms
 
     def _call_for(self, topic: str) -> Listener | None:
         """What to call for a topic, whichever way it is named: its listener, surrounded."""

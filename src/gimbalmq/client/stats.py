@@ -9,7 +9,7 @@ from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.core.consumer.tally import Tally
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.runtime.alarms import HungListenerAlarm
+from gimbalmq.runtime.alarms import HungListenerAlarm, OutlivedLockAlarm
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.wire.names import Namespace
 
@@ -62,6 +62,8 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
     #: Alarms for hung listeners, and how many hang at present.
     hung: int
     hung_now: int
+    #: Listeners that still ran when another member could have their queue: its lock was lost.
+    outlived: int
     #: Threads that run listeners, and how many of them do at present.
     workers: int
     busy: int
@@ -94,6 +96,7 @@ def consumer_stats(
     names: Namespace,
     *,
     alarm: HungListenerAlarm | None,
+    lock_alarm: OutlivedLockAlarm | None,
     workers: int,
     busy: int,
     now: float,
@@ -116,6 +119,7 @@ def consumer_stats(
         revoked=host.revoked,
         hung=0 if alarm is None else alarm.count,
         hung_now=0 if alarm is None else alarm.hung_now,
+        outlived=0 if lock_alarm is None else lock_alarm.count,
         workers=workers,
         busy=busy,
         queues=tuple(

@@ -1,8 +1,8 @@
-"""The alarm for listeners that hang: seen, named with their stack, counted, never killed.
+"""Alarms for listeners that hang or outlive their lock: seen, named, counted, never killed.
 
 A thread cannot be killed safely, and nobody but the user knows how long is too long; so a listener
-that has had its message for `hung_listener_s` is reported, once, with everything needed to find
-out why.
+that has had its message for `hung_listener_s`, or still has it when its queue may be another
+member's, is reported, once, with everything needed to find out why.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import logging
 import sys
 import threading
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import msgspec
 
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.running import RunningWork
 
-__all__ = ["HungListener", "HungListenerAlarm"]
+__all__ = ["HungListener", "HungListenerAlarm", "ListenerAlarm", "OutlivedLockAlarm"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 #: How late a hung listener may be noticed, as a part of the time after which it counts as such.
@@ -39,50 +41,53 @@ class HungListener(msgspec.Struct, frozen=True):
     stack: str
 
 
-class HungListenerAlarm:
-    """Watches the listeners of one consumer."""
+class ListenerAlarm(ABC):
+    """Watches the listeners of one consumer and reports each that something is wrong with once."""
+
+    #: The name of its events.
+    event: ClassVar[str]
 
     def __init__(
         self,
         group: str,
-        hung_listener_s: float,
-        *,
         raised: Callable[[HungListener], None],
-        coroutine_stack: Callable[[int], str | None] = lambda _thread_id: None,
+        coroutine_stack: Callable[[int], str | None],
     ) -> None:
         """`coroutine_stack` says where the coroutine is that a thread waits for, if any."""
         self._group = group
-        self._hung_listener_s = hung_listener_s
         self._raised = raised
         self._coroutine_stack = coroutine_stack
         #: Which message was reported, by thread; gone when its listener comes back.
-        self._hung: dict[int, tuple[RunningWork, int]] = {}
+        self._reported: dict[int, tuple[RunningWork, int]] = {}
         #: How many were reported since the start.
         self.count = 0
 
     @property
+    @abstractmethod
     def look_every_s(self) -> float:
         """How often to look."""
-        return self._hung_listener_s / _LOOKS
 
-    @property
-    def hung_now(self) -> int:
-        """How many listeners hung at the last look."""
-        return len(self._hung)
+    @abstractmethod
+    def _is_wrong(self, work: RunningWork, now: float) -> bool:
+        """Whether to report a listener."""
+
+    @abstractmethod
+    def _what_follows(self) -> str:
+        """What is wrong about it, in words."""
 
     def look(self, running: Sequence[RunningWork], now: float) -> None:
-        """Report those that have hung since the last look."""
-        hung: dict[int, tuple[RunningWork, int]] = {}
+        """Report those with which it is wrong since the last look."""
+        reported: dict[int, tuple[RunningWork, int]] = {}
         for work in running:
             current = work.current()
-            if not current or now - work.since < self._hung_listener_s:
+            if not current or not self._is_wrong(work, now):
                 continue
-            known = self._hung.get(work.thread_id)
+            known = self._reported.get(work.thread_id)
             same = known is not None and known[0] is work and known[1] == current.start
-            hung[work.thread_id] = work, current.start
+            reported[work.thread_id] = work, current.start
             if not same:
                 self._report(work, current, now - work.since)
-        self._hung = hung
+        self._reported = reported
 
     def _report(self, work: RunningWork, current: range, seconds: float) -> None:
         self.count += 1
@@ -100,17 +105,90 @@ class HungListenerAlarm:
         )
         _log.warning(
             "group %s: a listener has had %s offset %d (message %s) for %.0f s on thread %s and "
-            "holds up the offset of its queue; it is here:\n%s",
+            "%s; it is here:\n%s",
             found.group,
             found.queue.path,
             found.queue_offset,
             found.message_id,
             found.seconds,
             found.thread,
+            self._what_follows(),
             found.stack,
-            extra={"gimbalmq": {"event": "hung listener", **msgspec.to_builtins(found)}},
+            extra={"gimbalmq": {"event": self.event, **msgspec.to_builtins(found)}},
         )
         self._raised(found)
+
+
+class HungListenerAlarm(ListenerAlarm):
+    """For listeners that have had their message for too long."""
+
+    event = "hung listener"
+
+    def __init__(
+        self,
+        group: str,
+        hung_listener_s: float,
+        *,
+        raised: Callable[[HungListener], None],
+        coroutine_stack: Callable[[int], str | None] = lambda _thread_id: None,
+    ) -> None:
+        super().__init__(group, raised, coroutine_stack)
+        self._hung_listener_s = hung_listener_s
+
+    @property
+    def look_every_s(self) -> float:
+        """How often to look."""
+        return self._hung_listener_s / _LOOKS
+
+    @property
+    def hung_now(self) -> int:
+        """How many listeners hung at the last look."""
+        return len(self._reported)
+
+    def _is_wrong(self, work: RunningWork, now: float) -> bool:
+        return now - work.since >= self._hung_listener_s
+
+    def _what_follows(self) -> str:
+        return "holds up the offset of its queue"
+
+
+class OutlivedLockAlarm(ListenerAlarm):
+    """For listeners that still run when another member may have the queue.
+
+    No message is started without the queue's lock, but one that runs cannot be stopped. When the
+    lock is lost meanwhile, another member may start the same message, or those behind it.
+    """
+
+    event = "listener outlived its lock"
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        look_every_s: float,
+        spare_s: float,
+        raised: Callable[[HungListener], None] = lambda _found: None,
+        coroutine_stack: Callable[[int], str | None] = lambda _thread_id: None,
+    ) -> None:
+        """`spare_s`: how long after its end nobody can have taken a lock over yet."""
+        super().__init__(group, raised, coroutine_stack)
+        self._look_every_s = look_every_s
+        self._spare_s = spare_s
+
+    @property
+    def look_every_s(self) -> float:
+        """How often to look."""
+        return self._look_every_s
+
+    def _is_wrong(self, work: RunningWork, now: float) -> bool:
+        permit = work.consume.permit
+        return permit is not None and now >= permit.locked_until + self._spare_s
+
+    def _what_follows(self) -> str:
+        return (
+            "has outlived the lock of its queue: another member may consume the queue beside it, "
+            "this message among the rest"
+        )
 
 
 def _thread_name(thread_id: int) -> str:

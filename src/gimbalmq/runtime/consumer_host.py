@@ -20,7 +20,7 @@ from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.offset import StartFrom
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
-from gimbalmq.runtime.alarms import HungListenerAlarm
+from gimbalmq.runtime.alarms import ListenerAlarm
 from gimbalmq.runtime.consumer_parts import Executor, Machine
 from gimbalmq.runtime.driver import Timer
 from gimbalmq.runtime.instance import ClientInstance
@@ -84,7 +84,7 @@ class ConsumerHost:
         self._returns = ReturnCalls(instance, machine.settings, pulls, self.dispatch)
         self._answers = MemberAnswers(instance, machine, self._subscriptions, pulls, self.dispatch)
         self._retry_route = RetryRouteWatch(instance, self.group, self._subscriptions)
-        self._alarm_timer: Timer | None = None
+        self._alarm_timers: dict[ListenerAlarm, Timer] = {}
         #: Who waits for this member to miss nothing any more.
         self._ready: Callable[[], None] | None = None
         #: Passes that moved something, by what they were for.
@@ -135,8 +135,8 @@ class ConsumerHost:
         """Note when it all began, for those who ask."""
         self._answers.started_ms = self.now_ms()
 
-    def watch(self, alarm: HungListenerAlarm) -> None:
-        """Look for hung listeners from now on, until the end."""
+    def watch(self, alarm: ListenerAlarm) -> None:
+        """Let an alarm look at what listeners do from now on, until the end."""
 
         def look() -> None:
             if self._workers is not None:
@@ -144,7 +144,8 @@ class ConsumerHost:
             timer()
 
         def timer() -> None:
-            self._alarm_timer = self._instance.driver.call_later(alarm.look_every_s, look)
+            later = self._instance.driver.call_later(alarm.look_every_s, look)
+            self._alarm_timers[alarm] = later
 
         timer()
 
@@ -349,11 +350,10 @@ class ConsumerHost:
         self._instance.leave(self.group, lambda: self.dispatch(ev.Left()))
 
     def _end(self, _effect: fx.Stopped) -> None:
-        for timer in self._timers.values():
+        for timer in (*self._timers.values(), *self._alarm_timers.values()):
             timer.cancel()
         self._timers.clear()
-        if self._alarm_timer is not None:
-            self._alarm_timer.cancel()
+        self._alarm_timers.clear()
         self._retry_route.stop()
         if self._weights is not None:
             self._weights.stop()

@@ -22,6 +22,7 @@ __all__ = [
     "CONSUMER_LIVE",
     "CONSUMER_MESSAGES",
     "CONSUMER_MOVES",
+    "CONSUMER_OUTLIVED",
     "CONSUMER_PAUSE",
     "CONSUMER_QUEUES",
     "CONSUMER_READY",
@@ -68,6 +69,12 @@ CONSUMER_HUNG: Final = Metric(
     "gimbalmq_consumer_hung_listeners",
     Kind.GAUGE,
     "Listeners that hang at present: they have run for longer than the alarm time.",
+    ("group",),
+)
+CONSUMER_OUTLIVED: Final = Metric(
+    "gimbalmq_consumer_outlived_locks_total",
+    Kind.COUNTER,
+    "Listeners that still ran when another member could have their queue: its lock was lost.",
     ("group",),
 )
 CONSUMER_REBALANCES: Final = Metric(
@@ -185,6 +192,7 @@ CATALOGUE: Final = (
     CONSUMER_MESSAGES,
     CONSUMER_IN_FLIGHT,
     CONSUMER_HUNG,
+    CONSUMER_OUTLIVED,
     CONSUMER_REBALANCES,
     CONSUMER_MOVES,
     CONSUMER_PAUSE,
