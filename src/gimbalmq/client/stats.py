@@ -178,6 +178,12 @@ def probe_of(
     if not machine.passes.decided:
         ready = False
         reasons.append("the queues are not shared out yet")
+    if machine.settings.client_id in machine.passes.repeated:
+        ready = False
+        reasons.append(
+            f"another process uses the client id '{machine.settings.client_id}', or brokers still "
+            "list an earlier connection of this one"
+        )
     coming = [held for held in machine.held.values() if held.process is None]
     if coming:
         reasons.append(

@@ -13,7 +13,8 @@ process id or a random part comes from: they are given.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -37,6 +38,8 @@ __all__ = [
     "default_stem",
     "is_java_strategy",
     "member_id",
+    "repeated_ids",
+    "shared_id_warning",
     "stem_of",
 ]
 
@@ -266,3 +269,33 @@ def allocation_members(member_ids: Iterable[str]) -> tuple[str, ...]:
     """
     listed = tuple(member_ids)
     return tuple(dict.fromkeys(listed)) if all_ours(listed) else listed
+
+
+def repeated_ids(member_ids: Iterable[str]) -> tuple[str, ...]:
+    """Those that are listed more than once, in order.
+
+    >>> repeated_ids(["a", "b", "a", "c", "a"])
+    ('a',)
+    """
+    counts = Counter(member_ids)
+    return tuple(sorted(one for one, count in counts.items() if count > 1))
+
+
+def shared_id_warning(repeated: Collection[str], me: str) -> str:
+    """What it means that ids stay listed more than once.
+
+    >>> print(shared_id_warning(["a"], "a")[:68])
+    another process uses this member's client id 'a': both consume the s
+    """
+    if me not in repeated:
+        names = ", ".join(f"'{one}'" for one in repeated)
+        return (
+            f"several processes use the client id {names}: they consume the same queues, and queue "
+            "locks do not keep them apart; give each its own client_id (setInstanceName in Java)"
+        )
+    return (
+        f"another process uses this member's client id '{me}': both consume the same queues, and "
+        "queue locks do not keep them apart, since brokers know members by their id alone; give "
+        "each its own client_id. (After a broken connection it may be this process itself: brokers "
+        "list the old connection for two minutes at most.)"
+    )

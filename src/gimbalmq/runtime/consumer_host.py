@@ -344,7 +344,7 @@ class ConsumerHost:
         self._moved(move)
 
     def _warn(self, effect: fx.Warn) -> None:
-        self._instance.warn(effect.key, effect.text)
+        self._instance.warn(effect.key, effect.text, effect.facts)
 
     def _leave(self, _effect: fx.Leave) -> None:
         self._instance.leave(self.group, lambda: self.dispatch(ev.Left()))

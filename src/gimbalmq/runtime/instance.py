@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -324,9 +324,9 @@ class ClientInstance:
 
     # ---- log ---------------------------------------------------------------------------------
 
-    def warn(self, key: str, text: str) -> None:
-        """Log a warning; the same key at most once in a minute."""
+    def warn(self, key: str, text: str, facts: Mapping[str, object] | None = None) -> None:
+        """Log a warning, with facts for programs; the same key at most once in a minute."""
         now = self.driver.now().at_s
         if now >= self._warned.get(key, 0.0):
             self._warned[key] = now + 60.0
-            _log.warning("%s", text)
+            _log.warning("%s", text, extra={"gimbalmq": dict(facts)} if facts else None)

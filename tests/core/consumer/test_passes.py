@@ -113,3 +113,46 @@ def test_a_planned_pass_keeps_what_it_is_for():
     harness.now += 0.05
     assert only(harness.handle(TimerFired(TimerName.NEXT_PASS)), ListMembers)
     assert triggers(harness.members(ME, OTHER)) == [Trigger.NOTICE]
+
+
+# ---- a client id that several use ----------------------------------------------------------------
+
+
+def listed_again(harness, *members):
+    """The list of another pass, past the gap."""
+    harness.now += 1.0
+    assert only(harness.handle(Woken(Trigger.NOTICE)), ListMembers)
+    return harness.members(*members)
+
+
+@pytest.mark.rule("B10.4")
+def test_pitfall_4_a_client_id_that_another_process_uses_is_said_with_an_event():
+    harness = Harness()
+    harness.start()
+    assert not only(harness.members(ME, ME, OTHER), Warn), "a reconnect looks the same for a moment"
+    assert not only(listed_again(harness, ME, ME, OTHER), Warn)
+    (warn,) = only(listed_again(harness, ME, ME, OTHER), Warn)
+    assert "another process uses this member's client id" in warn.text
+    assert warn.facts == {"event": "shared client id", "group": "billing", "members": [ME]}
+    assert harness.machine.passes.repeated == (ME,)
+    listed_again(harness, ME, OTHER)
+    assert harness.machine.passes.repeated == ()
+
+
+@pytest.mark.rule("B10.4")
+def test_pitfall_4_an_id_that_two_others_use_is_said_too_and_is_not_this_ones():
+    harness = Harness()
+    harness.start()
+    harness.members(ME, OTHER, OTHER)
+    listed_again(harness, ME, OTHER, OTHER)
+    (warn,) = only(listed_again(harness, ME, OTHER, OTHER), Warn)
+    assert f"several processes use the client id '{OTHER}'" in warn.text
+    assert harness.machine.passes.repeated == (OTHER,)
+
+
+def test_a_list_that_lacks_this_member_is_no_sign_of_a_shared_id():
+    harness = Harness()
+    harness.owning(ME)
+    for _ in range(3):
+        effects = listed_again(harness, OTHER)
+    assert not only(effects, Warn)

@@ -6,6 +6,8 @@ the answering event back; it decides nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from gimbalmq.core.consumer.events import TimerName, Trigger
@@ -258,10 +260,14 @@ class Moved(msgspec.Struct, frozen=True):
 
 
 class Warn(msgspec.Struct, frozen=True):
-    """Tell the log about something that the user should know; `key` limits repetition."""
+    """Tell the log about something that the user should know; `key` limits repetition.
+
+    `facts` is the same for programs that read logs; its `event` names it.
+    """
 
     key: str
     text: str
+    facts: dict[str, Any] = {}
 
 
 class Leave(msgspec.Struct, frozen=True):

@@ -27,7 +27,13 @@ from gimbalmq.core.consumer.effects import (
 from gimbalmq.core.consumer.events import AbsentTold, MembersListed, TimerName, Trigger, WeightsRead
 from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.core.identity import allocation_members, capability, is_java_strategy
+from gimbalmq.core.identity import (
+    allocation_members,
+    capability,
+    is_java_strategy,
+    repeated_ids,
+    shared_id_warning,
+)
 from gimbalmq.errors import AllocationError
 from gimbalmq.model.java import sorted_as_java
 from gimbalmq.model.queue import MessageQueue
@@ -72,6 +78,8 @@ class PassPlanner:
         self._planned_for = Trigger.START
         self._failures = 0
         self._doubts = 0
+        #: Ids that the list that was believed last names more than once.
+        self.repeated: tuple[str, ...] = ()
         #: No pass before the first heartbeat (START), and none after the stop.
         self._active = False
         #: The user paused the whole consumer: it keeps what it has until it is resumed.
@@ -329,12 +337,18 @@ class PassPlanner:
         doubled = len(set(members)) < len(members)
         if not (absent or doubled):
             self._doubts = 0
+            self.repeated = ()
             return tuple(members), []
         effects: list[Effect] = [RenewHeartbeat()] if absent else []
         self._doubts += 1
         if self._doubts <= _DOUBTS_MAX:
             return None, effects
         self._failures = max(self._failures, 1)
+        self.repeated = repeated_ids(members)
+        if self.repeated:
+            group, text = self._settings.group, shared_id_warning(self.repeated, me)
+            facts = {"event": "shared client id", "group": group, "members": list(self.repeated)}
+            effects.append(Warn(f"repeated {group}", f"group {group}: {text}", facts))
         return allocation_members(members), effects
 
     def _target(
