@@ -25,6 +25,7 @@ __all__ = [
     "check_strategy",
     "checked_access",
     "instance_settings",
+    "not_negative",
     "offset_folder",
     "positive",
     "start_from",
@@ -105,8 +106,15 @@ def between(name: str, value: int, lowest: int, highest: int) -> int:
 
 def positive(name: str, value: float) -> float:
     """The value, if it is a time."""
-    if value <= 0:
+    if not value > 0:  # not `<=`, which is false for what is no number
         raise ConfigurationError(f"{name} is {value}: give seconds above 0")
+    return value
+
+
+def not_negative(name: str, value: float) -> float:
+    """The value, if it is a time or none at all."""
+    if not value >= 0:
+        raise ConfigurationError(f"{name} is {value}: give seconds, 0 or more")
     return value
 
 

@@ -82,9 +82,11 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
         pulls_ahead: How many pulls, over all queues, may be under way for messages that were not
             asked for yet, while there is much to read (0: one pull per queue, as in Java).
         suspend_current_queue_time_s: Pause of an ordered queue after a failure.
-        lock_renew_s, lock_trust_s: How often queue locks are renewed, and for how long one counts.
+        lock_renew_s, lock_trust_s: How often queue locks are renewed, and for how long one counts;
+            the same for all members.
         take_over_grace_s, take_over_foreign_grace_s: How long a member must be gone before its
-            locks are taken over; in groups with foreign members only when the second is given.
+            locks are taken over; in groups with foreign members only when the second is given,
+            above 30 s.
         rejoin_grace_s: How long the queues of a member that is gone wait for it, while no other
             queue moves. Needs `client_id`, and `lease` or `ordered`; all members have to set the
             same. None: not at all.

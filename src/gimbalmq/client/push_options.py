@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gimbalmq.client.options import PushTuning, between, positive
+from gimbalmq.client.options import PushTuning, between, not_negative, positive
 from gimbalmq.core.consumer.keyed import KeyOf
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.flow_control import FlowLimits
@@ -22,6 +22,10 @@ __all__ = [
     "trace_place",
 ]
 
+#: For how long a broker keeps a lock that is not renewed.
+_BROKER_LOCK_S: Final = 60.0
+#: For how long a Java member that has lost its broker goes on with a lock.
+_JAVA_TRUST_S: Final = 30.0
 #: Longer than any restart; and a number of seconds that fits into a client id.
 _REJOIN_GRACE_MAX_S: Final = 3600.0
 
@@ -39,9 +43,11 @@ def machine_options(tuning: PushTuning) -> dict[str, Any]:
         )
         if name in tuning
     }
-    for name in ("take_over_foreign_grace_s", "release_drain_s"):
-        if name in tuning:
-            times[name] = tuning[name]
+    if "release_drain_s" in tuning:
+        times["release_drain_s"] = not_negative("release_drain_s", tuning["release_drain_s"])
+    grace_s = tuning.get("take_over_foreign_grace_s")
+    if grace_s is not None:
+        times["take_over_foreign_grace_s"] = positive("take_over_foreign_grace_s", grace_s)
     if "suspend_current_queue_time_s" in tuning:
         pause_s = tuning["suspend_current_queue_time_s"]
         times["suspend_current_queue_s"] = positive("suspend_current_queue_time_s", pause_s)
@@ -146,13 +152,32 @@ def check_modes(settings: ConsumerSettings, *, auto_commit: bool) -> None:
         )
     if not auto_commit and not settings.ordered:
         raise ConfigurationError("auto_commit=False is for ordered=True: give both, or neither")
-    if settings.lock_trust_s <= settings.lock_renew_s:
+    _check_lock_times(settings)
+
+
+def _check_lock_times(settings: ConsumerSettings) -> None:
+    """Refuse times with which two members may consume a queue, or nobody does."""
+    trust_s, grace_s = settings.lock_trust_s, settings.take_over_grace_s
+    if trust_s <= settings.lock_renew_s:
         raise ConfigurationError(
-            f"lock_trust_s ({settings.lock_trust_s:g}) must be longer than lock_renew_s "
+            f"lock_trust_s ({trust_s:g}) must be longer than lock_renew_s "
             f"({settings.lock_renew_s:g}), or queues stop between renewals"
         )
-    if settings.take_over_grace_s <= settings.lock_trust_s:
+    if trust_s >= _BROKER_LOCK_S:
         raise ConfigurationError(
-            f"take_over_grace_s ({settings.take_over_grace_s:g}) must be longer than lock_trust_s "
-            f"({settings.lock_trust_s:g}), or a queue may be consumed by two members"
+            f"lock_trust_s ({trust_s:g}) must be shorter than {_BROKER_LOCK_S:g} s, after which a "
+            "broker gives the lock to others, or a queue may be consumed by two members"
+        )
+    if grace_s <= trust_s:
+        raise ConfigurationError(
+            f"take_over_grace_s ({grace_s:g}) must be longer than lock_trust_s ({trust_s:g}), of "
+            "this and of every other member, or a queue may be consumed by two members"
+        )
+    foreign_s, least_s = settings.take_over_foreign_grace_s, max(_JAVA_TRUST_S, trust_s)
+    if foreign_s is not None and foreign_s <= least_s:
+        raise ConfigurationError(
+            f"take_over_foreign_grace_s ({foreign_s:g}) must be longer than {least_s:g} s, for "
+            "which members of the group go on with their locks without contact to a broker (Java "
+            f"{_JAVA_TRUST_S:g} s), or a queue may be consumed by two; or None, to take nothing "
+            "over beside foreign members"
         )
