@@ -74,6 +74,27 @@ def test_mixed_releases_are_found(cluster, admin, group, topic, member, monkeypa
     assert "4.9.5" in said["MIXED_VERSIONS"].message
 
 
+@pytest.mark.parametrize("careful", ["lease", "ordered"])
+def test_a_member_that_takes_no_locks_beside_one_that_does_is_found(
+    cluster, admin, group, topic, member, careful
+):
+    ann, bob = member("ann", topic, **{careful: True}), member("bob", topic)
+    eventually(lambda: shared_out(admin, group, topic, [ann, bob], 4))
+    said = found(admin, group)
+    assert said["MIXED_LOCKING"].members == (bob.client_id,)
+
+
+def test_a_member_that_trusts_its_locks_longer_than_another_waits_is_found(
+    cluster, admin, group, topic, member
+):
+    ann = member("ann", topic, lease=True)
+    bob = member("bob", topic, lease=True, lock_trust_s=10.0, take_over_grace_s=12.0)
+    eventually(lambda: shared_out(admin, group, topic, [ann, bob], 4))
+    said = found(admin, group)
+    assert said.keys() == {"UNSAFE_LOCK_TIMES"}
+    assert said["UNSAFE_LOCK_TIMES"].members == (ann.client_id, bob.client_id)
+
+
 def test_a_member_that_does_not_answer_is_found(cluster, admin, group, topic, member, monkeypatch):
     ann = member("ann", topic)
     eventually(lambda: len(owned(ann, topic)) == 4)

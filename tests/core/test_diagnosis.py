@@ -18,7 +18,7 @@ from gimbalmq.core.group_facts import (
     QueueFacts,
 )
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.sharing import Sharing
+from gimbalmq.model.sharing import LockTimes, Sharing
 
 QUEUES = [MessageQueue("orders", broker, number) for broker in "ab" for number in range(4)]
 RETRY = MessageQueue("%RETRY%billing", "a", 0)
@@ -155,6 +155,57 @@ def test_in_a_broadcasting_group_everyone_owns_everything():
         broadcasting=True,
     )
     assert codes(sound) == []
+
+
+def telling(locks=None, *, ordered=False):
+    """Makes a member one of ours that says how it locks."""
+    return lambda one: change(one, ordered=ordered, sharing=Sharing("AVG", "AVG", locks=locks))
+
+
+@pytest.mark.parametrize(
+    ("careful", "careless"),
+    [
+        (telling(LockTimes(3.0, 4.0)), lambda one: one),
+        (telling(LockTimes(3.0, 4.0)), telling()),
+        (lambda one: change(one, ordered=True), lambda one: one),
+    ],
+    ids=["lease beside Java", "lease beside none", "Java ordered beside concurrent"],
+)
+def test_members_that_consume_without_locks_beside_others_that_lock_are_found(careful, careless):
+    def look(one):
+        for number, edit in enumerate((careful, careful, careless)):
+            one = member(number, edit)(one)
+        return one
+
+    (found,) = diagnose(both(look)).findings
+    assert (found.code, found.severity) == ("MIXED_LOCKING", "error")
+    assert found.members == (IDS[2],)
+
+
+@pytest.mark.parametrize("kind", ["lease", "ordered", "neither", "silent"])
+def test_members_that_lock_alike_are_no_fault(kind):
+    edit = {
+        "lease": telling(LockTimes(3.0, 4.0)),
+        "ordered": telling(LockTimes(3.0, 4.0), ordered=True),
+        "neither": telling(),
+        "silent": lambda one: change(one, held=None),
+    }[kind]
+    looks = both(lambda one: change(one, members=tuple(map(edit, one.members))))
+    assert not {"MIXED_LOCKING", "UNSAFE_LOCK_TIMES"} & set(codes(looks))
+
+
+def test_a_member_that_trusts_its_locks_longer_than_another_waits_is_found():
+    times = [LockTimes(3.0, 4.0), LockTimes(10.0, 12.0), LockTimes(3.0, 4.0)]
+
+    def look(one):
+        for number, own in enumerate(times):
+            one = member(number, telling(own))(one)
+        return one
+
+    (found,) = diagnose(both(look)).findings
+    assert found.code == "UNSAFE_LOCK_TIMES"
+    assert found.members == (IDS[0], IDS[1])
+    assert "for 10 s" in found.message
 
 
 def test_a_duplicate_id_is_found():
@@ -321,10 +372,12 @@ def test_a_long_hand_over_is_found():
 
 
 def test_a_lock_of_the_dead_is_found_and_explains_the_unowned_queue():
-    ill = both(
-        member(0, lambda one: change(one, held=dict(list(one.held.items())[1:]), ordered=True)),
-        locked_by_unknown=(QUEUES[0],),
-    )
+    def look(one):
+        in_order = tuple(change(each, ordered=True) for each in one.members)
+        without = member(0, lambda each: change(each, held=dict(list(each.held.items())[1:])))
+        return without(change(one, members=in_order))
+
+    ill = both(look, locked_by_unknown=(QUEUES[0],))
     (found,) = diagnose(ill).findings
     assert (found.code, found.queues) == ("LOCK_HELD_BY_DEAD", ("orders/a/0",))
 

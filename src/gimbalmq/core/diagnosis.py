@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gimbalmq.core.diagnosis_locks import LOCK_RULES
 from gimbalmq.core.diagnosis_members import MEMBER_RULES
 from gimbalmq.core.diagnosis_progress import PROGRESS_RULES
 from gimbalmq.core.diagnosis_queues import QUEUE_RULES
@@ -24,6 +25,8 @@ CODES: Final = (
     "MEMBER_PARTLY_LISTED",
     "MEMBER_SILENT",
     "MIXED_STRATEGIES",
+    "MIXED_LOCKING",
+    "UNSAFE_LOCK_TIMES",
     "UNEQUAL_SUBSCRIPTIONS",
     "QUEUE_DOUBLY_OWNED",
     "QUEUE_UNOWNED",
@@ -50,7 +53,7 @@ def diagnose(facts: GroupFacts, limits: Limits | None = None) -> Diagnosis:
     chosen = limits or Limits()
     findings = [
         finding
-        for rule in (*MEMBER_RULES, *QUEUE_RULES, *PROGRESS_RULES)
+        for rule in (*MEMBER_RULES, *LOCK_RULES, *QUEUE_RULES, *PROGRESS_RULES)
         for finding in rule(facts, chosen)
     ]
     findings.sort(key=lambda one: one.severity != "error")

@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["MemberAnswer", "Move", "Reason", "Sharing", "WithoutMembers"]
+__all__ = ["LockTimes", "MemberAnswer", "Move", "Reason", "Sharing", "WithoutMembers"]
+
+
+class LockTimes(msgspec.Struct, frozen=True):
+    """How long a member trusts a queue's lock, and after how long it takes one over."""
+
+    trust_s: float
+    grace_s: float
 
 
 class Sharing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -40,6 +47,8 @@ class Sharing(msgspec.Struct, frozen=True, omit_defaults=True):
     manual: bool = False
     #: Its user pulls, so it does not know which of its queues are read.
     passive: bool = False
+    #: It consumes a queue only with its lock; None: without.
+    locks: LockTimes | None = None
 
 
 class Reason(msgspec.Struct, frozen=True):

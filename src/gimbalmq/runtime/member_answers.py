@@ -15,7 +15,7 @@ from gimbalmq.core.consumer.events import Event, OffsetsReset
 from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.errors import ConfigurationError, ProtocolError
 from gimbalmq.model.queue import parse_queue
-from gimbalmq.model.sharing import MemberAnswer, Sharing
+from gimbalmq.model.sharing import LockTimes, MemberAnswer, Sharing
 from gimbalmq.runtime.consumer_parts import Machine
 from gimbalmq.runtime.inspection import consume_directly, running_info
 from gimbalmq.runtime.instance import ClientInstance
@@ -128,6 +128,9 @@ class MemberAnswers:
             self._machine.ground(now_s).sharing(),
             manual=settings.manual,
             passive=self._machine.passive,
+            locks=LockTimes(settings.lock_trust_s, settings.take_over_grace_s)
+            if settings.locking
+            else None,
         )
 
     def _status(self, request: Command) -> Command:

@@ -156,3 +156,21 @@ def test_a_list_that_lacks_this_member_is_no_sign_of_a_shared_id():
     for _ in range(3):
         effects = listed_again(harness, OTHER)
     assert not only(effects, Warn)
+
+
+# ---- leases --------------------------------------------------------------------------------------
+
+
+def test_a_foreign_member_in_a_group_with_leases_is_named():
+    harness = Harness(lease=True)
+    harness.start()
+    (warn,) = only(harness.members(ME, "10.0.0.1@9#1"), Warn)
+    assert "'10.0.0.1@9#1' is foreign" in warn.text
+    assert "knows no leases" in warn.text
+
+
+@pytest.mark.parametrize("settings", [{}, {"ordered": True}])
+def test_a_foreign_member_where_there_are_no_leases_is_nothing_to_tell(settings):
+    harness = Harness(**settings)
+    harness.start()
+    assert not only(harness.members(ME, "10.0.0.1@9#1"), Warn)

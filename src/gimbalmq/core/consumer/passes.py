@@ -209,6 +209,7 @@ class PassPlanner:
         self._listed = members
         ground = self._ground(waits)
         effects += self._strategies_differ(members)
+        effects += self._lease_ignored(members)
         strategy, reason = ground.strategy()
         if reason and not self._settings.broadcasting:
             effects.append(Warn(f"strategy {group}", reason))
@@ -310,6 +311,19 @@ class PassPlanner:
                 )
                 return [Warn(f"strategies {group}", text)]
         return []
+
+    def _lease_ignored(self, members: tuple[str, ...]) -> list[Effect]:
+        """Say so when a member is foreign: it takes no leases, and consumes all the same."""
+        foreign = next((one for one in members if capability(one) is None), None)
+        if foreign is None or not self._settings.lease or not self._settings.locking:
+            return []
+        group = self._settings.group
+        text = (
+            f"group {group}: member '{foreign}' is foreign (a Java client?) and knows no leases: a "
+            "queue that moves to or from it may be consumed by both for a while; lease=True keeps "
+            "only members of ours apart, so use it where all are"
+        )
+        return [Warn(f"lease {group}", text)]
 
     def _again_soon(self, now: float) -> list[Effect]:
         if self._again is not None:
