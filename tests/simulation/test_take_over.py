@@ -110,3 +110,17 @@ def test_a_member_that_is_back_for_a_moment_during_the_grace_time_is_not_robbed(
     stage.run_for(12.0)
     assert "orders/broker-a/0" in owned(survivor)
     assert check_exclusive(stage.world.history) == []
+
+
+@pytest.mark.rule("B10.12")
+@pytest.mark.parametrize("mode", LOCKING)
+def test_a_newcomer_that_has_not_seen_the_dead_go_has_their_queues_as_soon(mode):
+    """A killed process is replaced under another id, and the first queue is the new one's."""
+    stage = Stage(mode=mode).begin()
+    victim, _survivor = stage.owner("broker-a")
+    stage.crash(victim)
+    stage.run_for(2.0)
+    heir = stage.start_member("a0")
+    stage.run_for(4.0)
+    assert owned(heir) == {"orders/broker-a/0"}
+    assert check_exclusive(stage.world.history) == []

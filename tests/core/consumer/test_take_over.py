@@ -242,3 +242,32 @@ def test_another_member_that_died_is_taken_over_from_without_a_pause():
     harness.everywhere(ME)
     assert asks(harness.due(GRACE_S))
     assert NEWCOMER in one(harness.everywhere(ME), TakeOver).members
+
+
+# ---- for others ----------------------------------------------------------------------------------
+
+
+def test_the_locks_of_the_dead_are_taken_off_for_a_newcomer_that_has_not_seen_them_go():
+    """Another one joins at the front, and what this member was refused is now the newcomer's."""
+    first = "00@gmq1-AVG"
+    harness = DeathHarness()
+    harness.everywhere(ME)
+    harness.notice()
+    harness.notice()
+    harness.everywhere(ME, first)
+    given_up = only(harness.members(ME, first), Unlock)
+    assert {unlock.queue for unlock in given_up} >= set(QUEUES[:2])
+    harness.handle_all(Unlocked(unlock.queue, unlock.epoch) for unlock in given_up)
+    assert asks(harness.due(GRACE_S))
+    take_over = one(harness.everywhere(ME, first), TakeOver)
+    assert (set(take_over.queues), take_over.members) == (set(QUEUES[:2]), {DEAD})
+    assert not only(harness.handle(TakenOver(take_over.queues)), Lock)
+    assert not asks(harness.due(GRACE_S)), "once is enough for others"
+
+
+def test_a_queue_whose_lock_is_had_meanwhile_is_left_alone(harness):
+    harness.everywhere(ME)
+    waiting = [held for held in harness.machine.held.values() if held.lock_refused]
+    asked = tuple((held.queue, held.epoch) for held in waiting)
+    harness.located(harness.handle(LockAnswered(asked, frozenset(QUEUES), harness.now)))
+    assert not asks(harness.due(GRACE_S))

@@ -72,6 +72,9 @@ class TakeOvers:
         self._context = context
         self._members: frozenset[str] = frozenset()
         self._gone: dict[str, _Gone] = {}
+        #: Queues that were refused while somebody was gone, in order. Some may be another member's
+        #: by now: a newcomer, perhaps, that has seen nobody go and would wait for 60 s.
+        self._denied: dict[MessageQueue, None] = {}
         #: When every broker was asked for its list; None while nobody is asked.
         self._asked_at: float | None = None
         #: What they answered last; None before, and when what they said no longer counts.
@@ -100,7 +103,7 @@ class TakeOvers:
         """A broker says that members changed: one that is gone may be back, or have been back."""
         if self._lists is None:
             return  # nothing is known that could have changed
-        if self._grace_s() is None or not (self._gone and self._refused()):
+        if self._grace_s() is None or not (self._gone and self._wanted()):
             self._doubt_all()  # nobody waits for a lock of theirs, so nobody is asked now
             return
         self._notices += 1
@@ -130,17 +133,27 @@ class TakeOvers:
             return settings.take_over_grace_s
         return settings.take_over_foreign_grace_s
 
-    def _refused(self) -> tuple[MessageQueue, ...]:
+    def _wanted(self) -> tuple[MessageQueue, ...]:
+        """The queues to take locks off: those that are refused, or were, and have no lock here."""
+        held = self._context.held
         return tuple(
-            held.queue
-            for held in self._context.held.values()
-            if held.state is HeldState.LOCKING and held.lock_refused
+            queue
+            for queue in self._denied
+            if queue not in held
+            or (held[queue].state is HeldState.LOCKING and held[queue].lock_refused)
         )
 
     def plan(self, now: float) -> None:
         """Ask every broker when it is time for that, about whomever is gone."""
         self._forget(now)
-        grace_s, queues = self._grace_s(), self._refused()
+        self._denied.update(
+            (held.queue, None)
+            for held in self._context.held.values()
+            if held.state is HeldState.LOCKING and held.lock_refused
+        )
+        if not self._gone:
+            self._denied.clear()
+        grace_s, queues = self._grace_s(), self._wanted()
         if grace_s is None or self._asked_at is not None or not (self._gone and queues):
             return
         due_at = min(one.due_at(queue, grace_s) for one in self._gone.values() for queue in queues)
@@ -181,24 +194,23 @@ class TakeOvers:
 
     def _take_over(self, asked_at: float, grace_s: float, now: float) -> None:
         """Act on those that no broker listed when it was asked after their grace time."""
-        refused = self._refused()
+        wanted = self._wanted()
         due = {
             (member, queue)
             for member, one in self._gone.items()
-            for queue in refused
+            for queue in wanted
             if one.unlisted_since is not None and one.due_at(queue, grace_s) <= asked_at
         }
         if not due:
             return
         for member, queue in due:
             self._gone[member].note_unlocked(queue, grace_s, now)
-        wanted = {queue for _member, queue in due}
-        self._context.out.append(
-            TakeOver(
-                tuple(queue for queue in refused if queue in wanted),
-                frozenset(member for member, _queue in due),
-            )
-        )
+        unlocked = {queue for _member, queue in due}
+        queues = tuple(queue for queue in wanted if queue in unlocked)
+        self._context.out.append(TakeOver(queues, frozenset(member for member, _queue in due)))
+        for queue in queues:
+            if queue not in self._context.held:
+                del self._denied[queue]  # done what can be done for whoever wants it
 
 
 def _differences(before: Mapping[str, frozenset[str]], after: Mapping[str, frozenset[str]]) -> int:
