@@ -189,8 +189,8 @@ def render(specification: Specification, claims: Iterable[Marker]) -> str:
         "slice, M2 the whole client, M3 the embedded cluster, M4 Spark, M5 own strategies and tools.",
         "In italics: what the Java client does instead, where we do better on purpose.",
         "",
-        "What no client can have on an unmodified broker, and why: [How balancing works]"
-        "(explanation/rebalance.md#what-an-unmodified-broker-does-not-allow).",
+        "What no client can have on an unmodified broker, and why:",
+        "[How balancing works](explanation/rebalance.md#what-an-unmodified-broker-does-not-allow).",
         "",
         *_summary(specification, tests),
     ]
