@@ -68,3 +68,16 @@ def test_pitfall_12_locks_of_a_killed_member_are_taken_over(topic, member, event
     eventually(settled(topic, [first, second]), 30.0)
     second.kill()
     eventually(settled(topic, [first]), BEFORE_LOCKS_EXPIRE_S)
+
+
+@pytest.mark.parametrize("mode", ["ordered", "lease"])
+def test_pitfall_12_a_killed_member_is_followed_while_others_come_and_go(
+    topic, member, eventually, mode
+):
+    """The one that replaces it, under another id, has not seen it go."""
+    first, second = member(**{mode: True}), member(**{mode: True})
+    eventually(settled(topic, [first, second]), 30.0)
+    second.kill()
+    member(**{mode: True}).stop()
+    third = member(**{mode: True})
+    eventually(settled(topic, [first, third]), BEFORE_LOCKS_EXPIRE_S)
