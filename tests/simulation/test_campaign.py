@@ -44,6 +44,11 @@ def test_no_trouble_at_all_lets_two_members_consume_a_locked_queue(mode):
     check(range(50), Options(mode=mode))
 
 
+@pytest.mark.parametrize("mode", LOCKING)
+def test_passes_more_often_than_the_grace_time_change_nothing_about_that(mode):
+    check(range(2000, 2015), Options(mode=mode, rebalance_interval_s=2.0))
+
+
 @pytest.mark.parametrize("seed", range(900, 910))
 def test_a_lease_delivers_nothing_twice_when_members_only_join_and_leave(seed):
     options = Options(mode=Mode.LEASE, faults=("join", "leave"), rough_listeners=False)
