@@ -4,8 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gimbalmq import MemorySeen, RetryLater, SqliteSeen, idempotent
+from gimbalmq import MemorySeen, PushConsumer, RetryLater, SqliteSeen, aio, idempotent
 from gimbalmq.client.idempotency import Claim
+from gimbalmq.core.delays import DEFAULT_DELAY_LEVELS_MS, retry_level
 from gimbalmq.errors import ConfigurationError
 
 
@@ -158,11 +159,67 @@ def test_a_failure_lets_it_be_processed_again(store):
     assert calls == ["1", "1"]
 
 
-def test_a_message_that_somebody_is_at_comes_again_later(store):
+def test_a_message_that_somebody_is_at_comes_again_after_longer_and_longer_pauses(store):
     store.claim("orders 1")
     with pytest.raises(RetryLater) as raised:
         idempotent(print, store=store)(message())
-    assert raised.value.delay_level == 3
+    assert raised.value.delay_level is None, "the broker chooses, longer with each attempt"
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_message_whose_owner_died_outlives_the_claim_with_the_attempts_that_it_has(
+    kind, clock, tmp_path
+):
+    seen = MemorySeen(clock=clock) if kind == "memory" else SqliteSeen(tmp_path / "s", clock=clock)
+    got = []
+    listener = idempotent(got.append, store=seen)
+    seen.claim("orders 1")  # by a member that is killed now
+    for attempt in range(16):  # what a consumer grants without being told otherwise
+        try:
+            listener(message())
+        except RetryLater as again:
+            clock.now += (
+                DEFAULT_DELAY_LEVELS_MS[retry_level(attempt, again.delay_level or 0) - 1] / 1000
+            )
+    assert len(got) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "patience"),
+    [
+        ({"max_reconsume_times": 3}, "100 s"),
+        ({"max_reconsume_times": 100, "ordered": True}, "100 s"),
+        (
+            {
+                "max_reconsume_times": 3,
+                "ordered": True,
+                "suspend_current_queue_time_s": 60.0,  # 30 s is the most that counts
+            },
+            "90 s",
+        ),
+    ],
+    ids=["concurrent", "ordered", "ordered with long pauses"],
+)
+def test_a_consumer_that_gives_messages_up_while_a_dead_members_claim_stands_is_refused(
+    options, patience
+):
+    consumer = PushConsumer("billing", nameserver="127.0.0.1:1", **options)
+    with pytest.raises(ConfigurationError, match=f"900 s, .* after {patience}.*claim_s"):
+        consumer.subscribe("orders", listener=idempotent(print, store=MemorySeen()))
+    consumer.subscribe("orders", listener=idempotent(print, store=MemorySeen(claim_s=80.0)))
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_consumer_that_tries_often_enough_takes_any_idempotent_listener(ordered):
+    class Store:
+        def claim(self, _key):
+            return Claim.GRANTED
+
+    for face in (PushConsumer, aio.PushConsumer):
+        consumer = face("billing", nameserver="127.0.0.1:1", ordered=ordered)
+        consumer.subscribe("orders", listener=idempotent(print, store=MemorySeen()))
+    few = PushConsumer("billing", nameserver="127.0.0.1:1", max_reconsume_times=1)
+    few.subscribe("orders", listener=idempotent(print, store=Store()))  # it does not say how long
 
 
 def test_a_key_of_the_business_covers_a_message_that_was_sent_twice(store):

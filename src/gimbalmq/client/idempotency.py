@@ -3,7 +3,8 @@
 Messages come at least once: again after a crash, a change of owner, a failed commit. A store
 remembers what was seen. Each message is claimed before the listener runs and marked done after
 it returned; a claim that is neither done nor given back ends by itself, so that a crash in between
-loses nothing. While another member has the claim, the message comes again later.
+loses nothing. While another member has the claim, the message comes again after longer and longer
+pauses: together they have to be longer than the claim of one who died may stand.
 """
 
 from __future__ import annotations
@@ -22,13 +23,11 @@ from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.verdict import RetryLater
 from gimbalmq.runtime.coroutines import is_coroutine_listener
 
-__all__ = ["Claim", "MemorySeen", "SeenStore", "SqliteSeen", "idempotent"]
+__all__ = ["Claim", "MemorySeen", "SeenStore", "SqliteSeen", "check_patience", "idempotent"]
 
 #: How long a claim stands before it may be taken over from somebody who died; longer than any
 #: listener should take (Java's consume timeout).
 _CLAIM_S = 900.0
-#: Delay level of messages that somebody else is working on: 10 s.
-_BUSY_LEVEL = 3
 
 
 class Claim(enum.Enum):
@@ -40,7 +39,11 @@ class Claim(enum.Enum):
 
 
 class SeenStore(Protocol):
-    """Remembers which messages were processed; safe to use from several threads."""
+    """Remembers which messages were processed; safe to use from several threads.
+
+    One that has an attribute `claim_s`, the seconds that a claim stands which is neither done nor
+    given back, lets consumers see whether they try a message for long enough.
+    """
 
     def claim(self, key: str) -> Claim:
         """Ask for a message; at most one gets it."""
@@ -76,7 +79,8 @@ class MemorySeen:
         _check_times(ttl_s, claim_s)
         self._capacity = capacity
         self._ttl_s = ttl_s
-        self._claim_s = claim_s
+        #: How long a claim stands that is neither done nor given back.
+        self.claim_s = claim_s
         self._clock = clock
         self._lock = threading.Lock()
         #: By key: until when the entry counts, and whether it is done.
@@ -92,7 +96,7 @@ class MemorySeen:
             entry = self._entries.get(key)
             if entry is not None and now < entry[0]:
                 return Claim.DONE if entry[1] else Claim.BUSY
-            self._put(key, now + self._claim_s, done=False)
+            self._put(key, now + self.claim_s, done=False)
             return Claim.GRANTED
 
     def done(self, key: str) -> None:
@@ -134,7 +138,8 @@ class SqliteSeen:
     ) -> None:
         _check_times(ttl_s, claim_s)
         self._ttl_s = ttl_s
-        self._claim_s = claim_s
+        #: How long a claim stands that is neither done nor given back.
+        self.claim_s = claim_s
         self._clock = clock
         self._lock = threading.Lock()
         self._clean_at = 0.0
@@ -163,7 +168,7 @@ class SqliteSeen:
             changed = self._database.execute(
                 "INSERT INTO seen VALUES (?, ?, 0) ON CONFLICT (key) DO UPDATE "
                 "SET until = excluded.until, done = 0 WHERE seen.until <= ?",
-                (key, now + self._claim_s, now),
+                (key, now + self.claim_s, now),
             ).rowcount
             if changed:
                 return Claim.GRANTED
@@ -222,11 +227,33 @@ def idempotent(
             the business (order number and event, say) also covers a producer that sends twice.
 
     A message that somebody else is working on raises `RetryLater`; in an ordered group it is tried
-    again after the pause. Lists of messages (`batch_size` above 1) are refused.
+    again after the pause. Each of these counts as an attempt, so a consumer whose
+    `max_reconsume_times` would be used up while the claim of a dead member stands refuses the
+    listener. Lists of messages (`batch_size` above 1) are refused.
     """
     if listener is None:
         return functools.partial(idempotent, store=store, key=key)
-    key_of = _message_key if key is None else key
+    once = _once(listener, store, _message_key if key is None else key)
+    # Decorators that wrap this one carry it on, as functools.wraps does.
+    once.claim_s = getattr(store, "claim_s", None)  # type: ignore[attr-defined]
+    return once
+
+
+def check_patience(listener: object, patience_s: float) -> None:
+    """Refuse an idempotent listener whose messages are given up while a claim may still stand."""
+    claim_s: float | None = getattr(listener, "claim_s", None)
+    if claim_s is not None and patience_s < claim_s:
+        raise ConfigurationError(
+            f"the claim of a member that dies stands for {claim_s:g} s, and with this "
+            f"max_reconsume_times a message is given up after {patience_s:g} s: the dead letters "
+            "would get messages that nobody has processed. Raise max_reconsume_times, or give the "
+            "store a claim_s that is shorter, and longer than the listener takes"
+        )
+
+
+def _once(
+    listener: Callable[[Any], object], store: SeenStore, key_of: Callable[[Any], str]
+) -> Callable[[Any], object]:
     if is_coroutine_listener(listener):
 
         @functools.wraps(listener)
@@ -273,7 +300,8 @@ def _claimed(store: SeenStore, key_of: Callable[[Any], str], message: Any) -> st
         case Claim.DONE:
             return None
         case Claim.BUSY:
-            raise RetryLater(delay_level=_BUSY_LEVEL)
+            # Not after a fixed short pause: the attempts would be used up before the claim ends.
+            raise RetryLater
 
 
 def _message_key(message: Any) -> str:

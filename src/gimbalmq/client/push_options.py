@@ -7,6 +7,7 @@ from typing import Any, Final
 from gimbalmq.client.options import PushTuning, between, not_negative, positive
 from gimbalmq.core.consumer.keyed import KeyOf
 from gimbalmq.core.consumer.settings import ConsumerSettings
+from gimbalmq.core.delays import DEFAULT_DELAY_LEVELS_MS, retry_delay_ms
 from gimbalmq.core.flow_control import FlowLimits
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.runtime.consumer_host import PullSettings
@@ -17,6 +18,7 @@ __all__ = [
     "hung_listener",
     "key_function",
     "machine_options",
+    "patience_s",
     "pull_options",
     "rejoin_grace",
     "trace_place",
@@ -26,6 +28,8 @@ __all__ = [
 _BROKER_LOCK_S: Final = 60.0
 #: For how long a Java member that has lost its broker goes on with a lock.
 _JAVA_TRUST_S: Final = 30.0
+#: The longest pause of an ordered queue that counts, as in Java.
+_SUSPEND_MAX_S: Final = 30.0
 #: Longer than any restart; and a number of seconds that fits into a client id.
 _REJOIN_GRACE_MAX_S: Final = 3600.0
 
@@ -88,6 +92,15 @@ def pull_options(tuning: PushTuning, namespace: str | None) -> PullSettings:
         max_reconsume_times=16 if attempts < 0 else attempts,
         namespace=namespace,
     )
+
+
+def patience_s(settings: ConsumerSettings, attempts: int) -> float:
+    """How long a message that a listener does not take is tried before it is given up."""
+    if settings.broadcasting or (settings.ordered and settings.ordered_reconsume_max is None):
+        return float("inf")  # never given up, or not tried again in the first place
+    if settings.ordered:
+        return attempts * min(settings.suspend_current_queue_s, _SUSPEND_MAX_S)
+    return sum(retry_delay_ms(k, DEFAULT_DELAY_LEVELS_MS) for k in range(attempts)) / 1000
 
 
 def hung_listener(tuning: PushTuning) -> float | None:

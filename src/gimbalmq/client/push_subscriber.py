@@ -17,6 +17,7 @@ from gimbalmq.client.access import client_access
 from gimbalmq.client.events import EventLog, event_place
 from gimbalmq.client.group_consumer import FetchingConsumer
 from gimbalmq.client.hooks import AfterHook, BeforeHook
+from gimbalmq.client.idempotency import check_patience
 from gimbalmq.client.membership import MemberLife
 from gimbalmq.client.options import (
     PushTuning,
@@ -35,6 +36,7 @@ from gimbalmq.client.push_options import (
     hung_listener,
     key_function,
     machine_options,
+    patience_s,
     pull_options,
     rejoin_grace,
     trace_place,
@@ -116,6 +118,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
             suspend_current_queue_s=self._settings.suspend_current_queue_s,
         )
         check_modes(self._settings, auto_commit=auto_commit)
+        self._patience_s = patience_s(self._settings, self._pulls.max_reconsume_times)
         self._key_of = key_function(
             tuning.get("parallel_by"), batch_size=batch_size, auto_commit=auto_commit
         )
@@ -179,7 +182,8 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         Also possible while running. All members of a group must subscribe to the same.
 
         Raises:
-            ConfigurationError: the expression cannot be read, or, while running on threads, a
+            ConfigurationError: the listener is `idempotent` and its messages would be given up
+                while a claim may stand; the expression cannot be read, or, while running on threads, a
                 broker refuses it; at other times `start` says so, and on a loop the log.
         """
         if self._membership.state not in {"created", "running"}:
@@ -189,6 +193,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         wire_topic = self._wire_topic(topic, tags, sql)
 
         def take(function: _ListenerT) -> _ListenerT:
+            check_patience(function, self._patience_s)
             self._vet(wire_topic, tags, sql)
             self._listeners[wire_topic] = function
             self._read_topic(wire_topic, tags, sql)
