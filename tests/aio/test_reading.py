@@ -33,6 +33,7 @@ def test_a_subscribed_poller_reads_everything_and_goes_on_where_it_was(run, clus
         async with LitePullConsumer(group, **names) as consumer:
             await consumer.subscribe(topic)
             first = await poll_all(consumer, 40)
+            await consumer.commit()
         await send(cluster, topic, 3)
         async with LitePullConsumer(group, **names) as consumer:
             await consumer.subscribe(topic)
@@ -41,6 +42,36 @@ def test_a_subscribed_poller_reads_everything_and_goes_on_where_it_was(run, clus
     first, second = run(main())
     assert sorted(first) == sorted(b"%d" % number for number in range(40))
     assert sorted(second) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.rule("B6.3b")
+@pytest.mark.parametrize("how", ["raises", "leaves", "is cancelled"])
+def test_what_the_last_poll_returned_comes_again_after_a_stop(run, cluster, topic, group, how):
+    async def work(queue):
+        async with LitePullConsumer(
+            group, nameserver=cluster.nameserver, start_from="first", pull_batch_size=3
+        ) as consumer:
+            await consumer.assign([queue])
+            assert [one.queue_offset for one in await consumer.poll(60.0)] == [0, 1, 2]
+            assert [one.queue_offset for one in await consumer.poll(60.0)] == [3, 4, 5]
+            if how == "raises":
+                raise ValueError("no")
+            if how == "is cancelled":
+                asyncio.current_task().cancel()
+                await asyncio.sleep(0)
+
+    async def main():
+        results = await send(cluster, topic, 24)
+        queue = results[0].queue
+        done = asyncio.create_task(work(queue))
+        await asyncio.wait([done])
+        assert (done.cancelled() or done.exception() is not None) == (how != "leaves")
+        async with LitePullConsumer(group, nameserver=cluster.nameserver) as consumer:
+            await consumer.assign([queue])
+            assert await consumer.committed(queue) == 3
+            return len(await poll_all(consumer, 3))
+
+    assert run(main()) == 3
 
 
 def test_a_running_poller_refuses_an_sql_expression_that_the_broker_refuses(

@@ -1,5 +1,6 @@
 """Consumers whose user reads: polling and classic pulling, on the embedded cluster."""
 
+import contextlib
 import itertools
 import threading
 import time
@@ -187,6 +188,40 @@ def test_a_poll_hands_out_one_batch_and_later_ones_commit_it(poller, send):
 def test_offsets_of_a_poller_are_committed_every_five_seconds():
     consumer = LitePullConsumer("readers", nameserver="127.0.0.1:1")
     assert consumer._commit_interval_s == 5.0
+
+
+@pytest.mark.rule("B6.3b")
+@pytest.mark.parametrize("how", ["raises", "leaves"])
+def test_what_the_last_poll_returned_comes_again_after_a_stop(poller, send, cluster, group, how):
+    first, _ = send(6)
+    work = contextlib.nullcontext() if how == "leaves" else pytest.raises(ValueError, match="no")
+    with (
+        work,
+        LitePullConsumer(
+            group, nameserver=cluster.nameserver, start_from="first", pull_batch_size=3
+        ) as consumer,
+    ):
+        consumer.assign([first])
+        assert [one.queue_offset for one in consumer.poll(60.0)] == [0, 1, 2]
+        assert [one.queue_offset for one in consumer.poll(60.0)] == [3, 4, 5]
+        if how == "raises":
+            raise ValueError("no")
+    again = poller()
+    again.assign([first])
+    assert again.committed(first) == 3
+    assert read(again, 3) == {first: [3, 4, 5]}
+
+
+@pytest.mark.rule("B6.3b")
+def test_a_commit_before_the_stop_makes_the_last_poll_count(poller, send, cluster, group):
+    first, _ = send(3)
+    with LitePullConsumer(group, nameserver=cluster.nameserver, start_from="first") as consumer:
+        consumer.assign([first])
+        read(consumer, 3)
+        consumer.commit()
+    again = poller()
+    again.assign([first])
+    assert again.committed(first) == 3
 
 
 @pytest.mark.rule("B6.3c")

@@ -84,9 +84,11 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
         return host
 
     async def stop(self) -> None:
-        """Store what was consumed and leave the group; safe to call again."""
-        if self._polls is not None and self._auto_commit and self._membership.state == "running":
-            self._polls.settle()
+        """Store what was consumed and leave the group; safe to call again.
+
+        What the last poll returned comes again, to whoever reads the queue next, unless `commit`
+        was called: the consumer may be stopping because of an error on the way through it.
+        """
         if await self._membership.stop(drain_s=0.0):
             if self._polls is not None:
                 self._polls.close()

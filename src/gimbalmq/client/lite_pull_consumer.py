@@ -243,7 +243,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
 
     Either `subscribe`, to share a topic with the group's other members, or `assign` queues by
     hand; not both. What a poll returned counts as consumed when the next poll is made, or on
-    `commit`; so after a crash the last messages come again, and none is lost.
+    `commit`; so after a crash, an error or a stop the last messages come again, and none is lost.
 
         with LitePullConsumer("reports", nameserver="127.0.0.1:9876") as consumer:
             consumer.subscribe("orders")
@@ -315,9 +315,11 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
         return host
 
     def stop(self) -> None:
-        """Store what was consumed and leave the group; safe to call again."""
-        if self._polls is not None and self._auto_commit:
-            self._polls.settle()
+        """Store what was consumed and leave the group; safe to call again.
+
+        What the last poll returned comes again, to whoever reads the queue next, unless `commit`
+        was called: the consumer may be stopping because of an error on the way through it.
+        """
         if self._membership.stop(drain_s=0.0):
             if self._polls is not None:
                 self._polls.close()
