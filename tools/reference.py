@@ -176,7 +176,9 @@ def api_page() -> str:
 
 
 def _call(home: object, name: str) -> str:
-    """How something is called: its parameters without their types."""
+    """How something is called: its parameters without their types; a property has none."""
+    if isinstance(inspect.getattr_static(home, name), property):
+        return name
     parameters = [
         one.replace(annotation=inspect.Parameter.empty)
         for one in inspect.signature(getattr(home, name)).parameters.values()

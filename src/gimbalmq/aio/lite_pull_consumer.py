@@ -59,8 +59,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
 
     async def start(self) -> Self:
         """Start to read ahead; `subscribe` and `assign` may come before or after."""
-        self._membership.check_new()
-        self._started = True
+        self._check_startable()
         if self._mode:
             await self._start_now()
         return self
@@ -89,10 +88,12 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
         What the last poll returned comes again, to whoever reads the queue next, unless `commit`
         was called: the consumer may be stopping because of an error on the way through it.
         """
-        if await self._membership.stop(drain_s=0.0):
-            if self._polls is not None:
-                self._polls.close()
-            await self._membership.close()
+        self._give_up()
+        await self._membership.stop(0.0, self._end_polls)
+
+    async def _end_polls(self) -> None:
+        if self._polls is not None:
+            self._polls.close()
 
     # ---- reading -----------------------------------------------------------------------------
 

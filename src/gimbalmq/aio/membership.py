@@ -10,12 +10,12 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from gimbalmq.aio.shared import LoopInstance, check_loop, share
 from gimbalmq.client.access import Access
-from gimbalmq.client.membership import MemberLife, callback_failed
+from gimbalmq.client.membership import Joining, MemberLife, callback_failed
 from gimbalmq.core.consumer.events import StopRequested
 from gimbalmq.errors import GimbalError
 from gimbalmq.flows.effects import Flow
@@ -37,6 +37,7 @@ class Membership(MemberLife):
         super().__init__(group, client_id, access, settings)
         self._shared: LoopInstance | None = None
         self._ended = asyncio.Event()
+        self._stopping = False
         #: News that callbacks have not heard yet, and the task that tells them.
         self._news: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._telling: asyncio.Task[None] | None = None
@@ -67,62 +68,70 @@ class Membership(MemberLife):
 
     async def start(self, build: Callable[[LoopInstance, int], ConsumerHost]) -> None:
         """Build the host on the instance (at a wall time in ms) and join the group."""
-        self.check_new()
-        self.state = "failed to start"
-        shared = await share(self.client_id, self._access, self._settings)
-        try:
-            host = build(shared, shared.driver.now().wall_ms)
-            await self._join(shared, host)
-        except BaseException:
-            await shared.release()
-            raise
-        self._shared, self._host = shared, host
-        self.state = "running"
+        with self.starting():
+            shared = await share(self.client_id, self._access, self._settings)
+            try:
+                host = build(shared, shared.driver.now().wall_ms)
+                await self._join(shared, host)
+            except BaseException:
+                await shared.release()
+                raise
+            self._shared, self._host = shared, host
 
     @staticmethod
     async def _join(shared: LoopInstance, host: ConsumerHost) -> None:
         joined: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def ready() -> None:
-            if joined.done():  # cancelled: nobody wants to be a member any more
-                host.dispatch(StopRequested(0.0))
-            else:
+        def settled(error: GimbalError | None) -> None:
+            if joined.done():  # cancelled
+                return
+            if error is None:
                 joined.set_result(None)
-
-        def done(error: GimbalError | None) -> None:
-            if joined.done():
-                shared.instance.leave(host.group, lambda: None)
-            elif error is not None:
-                joined.set_exception(error)
             else:
-                host.begin(ready)
+                joined.set_exception(error)
 
-        shared.instance.join(host, done)
-        await joined
-
-    async def stop(self, drain_s: float) -> bool:
-        """Drain, store the offsets and leave; False when it was not running."""
-        shared, host = self._shared, self._host
-        if self.state != "running" or shared is None or host is None:
-            return False
-        self._check_here(shared)
-        self.state = "stopping"
-        host.dispatch(StopRequested(drain_s))
+        joining = Joining(shared.instance, host, settled)
+        joining.begin()
         try:
-            # The rest takes a few round trips; the bound is for brokers that do not answer.
-            async with asyncio.timeout(drain_s + 15.0):
-                await self._ended.wait()
-        except TimeoutError:
-            _log.warning("group %s: not everything was stored before the stop", self.group)
-        return True
+            await joined
+        except BaseException:
+            joining.call_off()
+            raise
 
-    async def close(self) -> None:
-        """Let go of the instance, after `stop`."""
-        self.state = "stopped"
+    async def stop(self, drain_s: float, end: Callable[[], Awaitable[None]]) -> None:
+        """Drain, store the offsets, leave, `end` what belongs to it, let go of the instance.
+
+        Does nothing when it does not run, or while another task does this. After one that was
+        cancelled the next one takes it up, so `end` may be called twice.
+        """
+        shared, host = self._shared, self._host
+        if self.state not in {"running", "stopping"} or shared is None or host is None:
+            return
+        self._check_here(shared)
+        if self._stopping:
+            return
+        self._stopping = True
+        try:
+            if self.state == "running":
+                self.state = "stopping"
+                host.dispatch(StopRequested(drain_s))
+            try:
+                # The rest takes a few round trips; the bound is for brokers that do not answer.
+                async with asyncio.timeout(drain_s + 15.0):
+                    await self._ended.wait()
+            except TimeoutError:
+                _log.warning("group %s: not everything was stored before the stop", self.group)
+            await end()
+            await self._close(shared)
+        finally:
+            self._stopping = False
+
+    async def _close(self, shared: LoopInstance) -> None:
         if self._telling is not None and self._telling is not asyncio.current_task():
             await asyncio.wait([self._telling])
-        if self._shared is not None:
-            await self._shared.release()
+        # First: whoever is cancelled in the next line must not release twice.
+        self.state, self._shared = "stopped", None
+        await shared.release()
 
     @property
     def instance(self) -> ClientInstance:

@@ -43,8 +43,10 @@ class PullConsumer(PullReader[Membership], Lifetime):
         """Let running tasks finish and leave the group; safe to call again."""
         if isinstance(self._schedule, LoopSchedule):
             await self._schedule.stop()
-        if await self._membership.stop(drain_s=0.0):
-            await self._membership.close()
+        await self._membership.stop(0.0, self._end_nothing)
+
+    async def _end_nothing(self) -> None:
+        """There is nothing that ends with the membership."""
 
     # ---- reading -----------------------------------------------------------------------------
 

@@ -144,14 +144,10 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
             drain_s: How long to wait for running listeners; those that take longer are
                 cancelled, and their messages delivered again, to the next owner of their queue.
         """
-        if await self._membership.stop(drain_s):
-            ended(self)
-            try:
-                await self._end_tasks()
-            finally:
-                await self._membership.close()
+        await self._membership.stop(drain_s, self._end_tasks)
 
     async def _end_tasks(self) -> None:
+        ended(self)
         if self._pool is not None:
             self._pool.stop()
             await self._pool.join(1.0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from gimbalmq.client.access import Access
-from gimbalmq.client.membership import MemberLife, RebalanceCallback
+from gimbalmq.client.membership import MemberLife, RebalanceCallback, State
 from gimbalmq.client.options import check_strategy, subscription
 from gimbalmq.client.shared import wire_client_id
 from gimbalmq.core.allocation import Strategy, strategy_named
@@ -55,6 +55,19 @@ class GroupConsumer(ABC, Generic[_LifeT]):
         #: By topic, as brokers name it: the tags, and the SQL expression instead of them.
         self._expressions: dict[str, tuple[str, str | None]] = {}
         self._membership = self._new_membership(access, timers)
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life: `"created"`, `"running"`, `"stopped"`, `"failed to start"`.
+
+        On the way: `"starting"` and `"stopping"`.
+        """
+        return self._membership.state
+
+    @property
+    def start_error(self) -> BaseException | None:
+        """What made the start fail; None if nothing did."""
+        return self._membership.start_error
 
     @abstractmethod
     def _new_membership(self, access: Access, timers: InstanceSettings) -> _LifeT:

@@ -114,6 +114,20 @@ class LitePullReader(FetchingConsumer[_LifeT]):
         """Whether it was started already, and only now knows what to read."""
         return self._started and self._membership.state != "running"
 
+    def _check_startable(self) -> None:
+        """Note that it is to run, now or as soon as it knows what to read."""
+        self._membership.check_new()
+        if self._started:
+            raise StateError(
+                f"consumer of group '{self.group}' was started already: subscribe or assign"
+            )
+        self._started = True
+
+    def _give_up(self) -> None:
+        """End it if it was started and never knew what to read."""
+        if self._started and self._membership.state == "created":
+            self._membership.state = "stopped"
+
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no longer."""
         self._drop_topic(self._names.wire(topic))
@@ -291,8 +305,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
 
     def start(self) -> Self:
         """Start to read ahead; `subscribe` and `assign` may come before or after."""
-        self._membership.check_new()
-        self._started = True
+        self._check_startable()
         if self._mode:
             self._start_now()
         return self
@@ -320,10 +333,12 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
         What the last poll returned comes again, to whoever reads the queue next, unless `commit`
         was called: the consumer may be stopping because of an error on the way through it.
         """
-        if self._membership.stop(drain_s=0.0):
-            if self._polls is not None:
-                self._polls.close()
-            self._membership.close()
+        self._give_up()
+        self._membership.stop(0.0, self._end_polls)
+
+    def _end_polls(self) -> None:
+        if self._polls is not None:
+            self._polls.close()
 
     # ---- reading -----------------------------------------------------------------------------
 

@@ -1,17 +1,19 @@
 """The life of a consumer: created, running, stopped; shared by the push and the pull kinds.
 
-Starts a host on the shared instance, joins the group, and leaves it again. What is done with
-the messages is the business of the kinds.
+Starts a host on the shared instance, joins the group, and leaves it again; a start that somebody
+interrupts is undone, and a stop can be taken up again. What is done with the messages is the
+business of the kinds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -19,19 +21,60 @@ from gimbalmq.client.access import Access
 from gimbalmq.client.shared import SharedInstance, share
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.events import StopRequested
-from gimbalmq.errors import GimbalError, StateError
+from gimbalmq.errors import CallTimeoutError, GimbalError, StateError
 from gimbalmq.flows.effects import Flow
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.wire.names import Namespace
 
-__all__ = ["MemberLife", "Membership", "RebalanceCallback", "callback_failed"]
+__all__ = ["Joining", "MemberLife", "Membership", "RebalanceCallback", "State", "callback_failed"]
 
 _log = logging.getLogger("gimbalmq.consumer")
 _T = TypeVar("_T")
 
 RebalanceCallback = Callable[[RebalanceReport], object]
-State = Literal["created", "running", "stopping", "stopped", "failed to start"]
+State = Literal["created", "starting", "running", "stopping", "stopped", "failed to start"]
+#: How long a start waits to have joined. All that it waits for has limits of its own, which are
+#: far shorter: nobody is to wait for ever for what a fault has swallowed.
+_JOIN_S: Final = 120.0
+
+
+class Joining:
+    """A member on its way into its group, which may be called off; used on the driver's side.
+
+    `settled` hears, once, that it is a member, or why it is none.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        host: ConsumerHost,
+        settled: Callable[[GimbalError | None], None],
+    ) -> None:
+        self._instance = instance
+        self._host = host
+        self._settled = settled
+        self._begun = False
+        self._called_off = False
+
+    def begin(self) -> None:
+        """Set out."""
+        self._instance.join(self._host, self._joined)
+
+    def _joined(self, error: GimbalError | None) -> None:
+        if error is not None:
+            self._settled(error)
+        elif self._called_off:
+            self._instance.leave(self._host.group, lambda: None)
+        else:
+            self._begun = True
+            self._host.begin(lambda: self._settled(None))
+
+    def call_off(self) -> None:
+        """Nobody wants to be a member any more: leave, as soon as it can be left."""
+        self._called_off = True
+        if self._begun:
+            self._host.dispatch(StopRequested(0.0))
 
 
 class MemberLife(ABC):
@@ -47,6 +90,8 @@ class MemberLife(ABC):
         self.group = group
         self.client_id = client_id
         self.state: State = "created"
+        #: What `start` raised, if it did.
+        self.start_error: BaseException | None = None
         self._access = access
         self._settings = settings
         self._callbacks: list[RebalanceCallback] = []
@@ -63,11 +108,32 @@ class MemberLife(ABC):
     def check_new(self) -> None:
         """Refuse to start twice."""
         if self.state != "created":
-            raise StateError(f"consumer of group '{self.group}' is {self.state}: make a new one")
+            raise self.refusal(": make a new one")
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[None]:
+        """Around a start: it runs afterwards, or keeps what was raised."""
+        self.check_new()
+        self.state = "starting"
+        try:
+            yield
+        except BaseException as error:
+            self.state, self.start_error = "failed to start", error
+            raise
+        self.state = "running"
 
     def not_running(self) -> StateError:
         """The error for a question to a member that does not run."""
-        return StateError(f"consumer of group '{self.group}' is {self.state}, not running")
+        return self.refusal(", not running")
+
+    def refusal(self, consequence: str) -> StateError:
+        """An error that says in which state the consumer is, because of what, and what follows."""
+        words = f"is {self.state}"
+        if self.start_error is not None:
+            words = f"failed to start ({type(self.start_error).__name__}: {self.start_error})"
+        error = StateError(f"consumer of group '{self.group}' {words}{consequence}")
+        error.__cause__ = self.start_error
+        return error
 
     @property
     @abstractmethod
@@ -110,6 +176,7 @@ class Membership(MemberLife):
         self._notifier: ThreadPoolExecutor | None = None
         self._shared: SharedInstance | None = None
         self._ended = threading.Event()
+        self._stopping = threading.Lock()
 
     def notify(self, callback: Callable[[_T], object], news: _T) -> None:
         """Tell one of the user's callbacks, on a thread of its own; from the engine thread."""
@@ -123,51 +190,69 @@ class Membership(MemberLife):
 
     def start(self, build: Callable[[SharedInstance, int], ConsumerHost]) -> None:
         """Build the host on the instance (at a wall time in ms) and join the group."""
-        self.check_new()
-        self.state = "failed to start"
-        shared = share(self.client_id, self._access, self._settings)
-        try:
-            now_ms = shared.run(lambda: shared.instance.driver.now().wall_ms)
-            host = build(shared, now_ms)
-            self._join(shared, host)
-        except BaseException:
-            shared.release()
-            raise
-        self._shared, self._host = shared, host
-        self.state = "running"
+        with self.starting():
+            shared = share(self.client_id, self._access, self._settings)
+            try:
+                now_ms = shared.run(lambda: shared.instance.driver.now().wall_ms)
+                host = build(shared, now_ms)
+                self._join(shared, host)
+            except BaseException:
+                shared.release()
+                raise
+            self._shared, self._host = shared, host
 
-    @staticmethod
-    def _join(shared: SharedInstance, host: ConsumerHost) -> None:
+    def _join(self, shared: SharedInstance, host: ConsumerHost) -> None:
         joined: Future[None] = Future()
 
-        def done(error: GimbalError | None) -> None:
-            if error is not None:
-                joined.set_exception(error)
+        def settled(error: GimbalError | None) -> None:
+            if error is None:
+                joined.set_result(None)
             else:
-                host.begin(lambda: joined.set_result(None))
+                joined.set_exception(error)
 
-        shared.post(lambda: shared.instance.join(host, done))
-        joined.result()
+        joining = Joining(shared.instance, host, settled)
+        shared.post(joining.begin)
+        try:
+            joined.result(_JOIN_S)
+        except BaseException as error:
+            with contextlib.suppress(StateError):
+                shared.post(joining.call_off)
+            if isinstance(error, TimeoutError):
+                raise CallTimeoutError(
+                    f"group '{self.group}' was not joined within {_JOIN_S:g} s: the log says what "
+                    "its client waited for; try again with a new consumer"
+                ) from error
+            raise
 
-    def stop(self, drain_s: float) -> bool:
-        """Drain, store the offsets and leave; False when it was not running."""
+    def stop(self, drain_s: float, end: Callable[[], None]) -> None:
+        """Drain, store the offsets, leave, `end` what belongs to it, let go of the instance.
+
+        Does nothing when it does not run, or while another thread does this. After one that was
+        interrupted the next one takes it up, so `end` may be called twice.
+        """
         shared, host = self._shared, self._host
-        if self.state != "running" or shared is None or host is None:
-            return False
-        self.state = "stopping"
-        shared.post(lambda: host.dispatch(StopRequested(drain_s)))
-        # The rest takes a few round trips; the bound is for brokers that do not answer.
-        if not self._ended.wait(drain_s + 15.0):
-            _log.warning("group %s: not everything was stored before the stop", self.group)
-        return True
+        if self.state not in {"running", "stopping"} or shared is None or host is None:
+            return
+        if not self._stopping.acquire(blocking=False):
+            return
+        try:
+            if self.state == "running":
+                shared.post(lambda: host.dispatch(StopRequested(drain_s)))
+                self.state = "stopping"
+            # The rest takes a few round trips; the bound is for brokers that do not answer.
+            if not self._ended.wait(drain_s + 15.0):
+                _log.warning("group %s: not everything was stored before the stop", self.group)
+            end()
+            self._close(shared)
+        finally:
+            self._stopping.release()
 
-    def close(self) -> None:
-        """Let go of the instance, after `stop`."""
+    def _close(self, shared: SharedInstance) -> None:
         if self._notifier is not None:
             self._notifier.shutdown()
-        if self._shared is not None:
-            self._shared.release()
-        self.state = "stopped"
+        # First: whoever is interrupted in the next line must not release twice.
+        self.state, self._shared = "stopped", None
+        shared.release()
 
     @property
     def instance(self) -> ClientInstance:

@@ -281,8 +281,7 @@ class PullConsumer(PullReader[Membership], Lifetime):
         """Let running tasks finish and leave the group; safe to call again."""
         if isinstance(self._schedule, PullSchedule):
             self._schedule.stop()
-        if self._membership.stop(drain_s=0.0):
-            self._membership.close()
+        self._membership.stop(0.0, lambda: None)
 
     # ---- reading -----------------------------------------------------------------------------
 

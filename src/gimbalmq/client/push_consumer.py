@@ -208,12 +208,10 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
             drain_s: How long to wait for running listeners; messages of those that take longer
                 are delivered again, to the next owner of their queue.
         """
-        if self._membership.stop(drain_s):
-            ended(self)
-            self._end_threads()
-            self._membership.close()
+        self._membership.stop(drain_s, self._end_threads)
 
     def _end_threads(self) -> None:
+        ended(self)
         if self._pool is not None:
             self._pool.stop()
             self._coroutines.stop()

@@ -187,9 +187,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
                 broker refuses it; at other times `start` says so, and on a loop the log.
         """
         if self._membership.state not in {"created", "running"}:
-            raise StateError(
-                f"cannot subscribe to '{topic}': the consumer is {self._membership.state}"
-            )
+            raise self._membership.refusal(f": it cannot subscribe to '{topic}'")
         wire_topic = self._wire_topic(topic, tags, sql)
 
         def take(function: _ListenerT) -> _ListenerT:

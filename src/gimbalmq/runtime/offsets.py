@@ -6,6 +6,7 @@ rename, on a thread of its own, so that a slow disk does not hold up heartbeats.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -126,8 +127,9 @@ class LocalOffsets:
         self._instance.driver.call_later(0.0, lambda: stored(None))
 
     def close(self) -> None:
-        """Write what is not written yet, and wait for it."""
-        self._writer.submit(_save, self._path, dict(self._offsets))
+        """Write what is not written yet, and wait for it; safe to call again."""
+        with contextlib.suppress(RuntimeError):  # closed already
+            self._writer.submit(_save, self._path, dict(self._offsets))
         self._writer.shutdown()
 
     def _write(self) -> None:
