@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 
 from aio.conftest import until
-from gimbalmq import Admin, FaultTolerance, Message, Producer, PushConsumer, aio, metrics
+from gimbalmq import Admin, FaultTolerance, Message, Probe, Producer, PushConsumer, aio, metrics
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import SendError, StateError
 from gimbalmq.telemetry.catalogue import CATALOGUE
@@ -179,3 +179,12 @@ def test_a_consumer_whose_loop_does_not_answer_is_not_live(cluster, topic_name, 
     seen = asyncio.run(main())
     assert seen[f'gimbalmq_consumer_live{{group="{group_name}"}}'] == 0
     assert seen[f'gimbalmq_consumer_ready{{group="{group_name}"}}'] == 0
+
+
+def test_nothing_more_is_asked_of_a_consumer_whose_own_thread_does_not_answer(monkeypatch):
+    consumer = PushConsumer("billing", nameserver="127.0.0.1:1")
+    dead = Probe(False, False, ("no answer",), answered=False)
+    monkeypatch.setattr(consumer, "probe", lambda: dead)
+    monkeypatch.setattr(consumer, "stats", lambda: pytest.fail("it would wait for long"))
+    monkeypatch.setattr(metrics, "running", lambda: [consumer])
+    assert 'gimbalmq_consumer_live{group="billing"} 0\n' in metrics.text()

@@ -55,7 +55,12 @@ def collect() -> list[Family]:
 def _families(client: object) -> list[Family]:
     match client:
         case PushConsumer():
-            return consumer_families(client.stats(), client.probe())
+            probe = client.probe()
+            return (
+                consumer_families(client.stats(), probe)
+                if probe.answered
+                else _silent(client.group)
+            )
         case Producer():
             return producer_families(client.stats())
         case aio.PushConsumer():
@@ -70,10 +75,13 @@ def _loop_consumer(consumer: aio.PushConsumer) -> list[Family]:
         return consumer_families(
             *consumer.from_thread(lambda: (consumer.stats(), consumer.probe()))
         )
-    except TimeoutError:  # a loop that does not answer does not consume
-        return [
-            _of(metric, 0, consumer.group) for metric in (cat.CONSUMER_LIVE, cat.CONSUMER_READY)
-        ]
+    except TimeoutError:
+        return _silent(consumer.group)
+
+
+def _silent(group: str) -> list[Family]:
+    """The metrics of a consumer that does not answer: it does not consume."""
+    return [_of(metric, 0, group) for metric in (cat.CONSUMER_LIVE, cat.CONSUMER_READY)]
 
 
 def consumer_families(stats: ConsumerStats, probe: Probe) -> list[Family]:

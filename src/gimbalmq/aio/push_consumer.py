@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, cast
 
 from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.membership import Membership
 from gimbalmq.aio.sender import Sender
 from gimbalmq.aio.shared import LoopInstance
+from gimbalmq.aio.watched import Watched
 from gimbalmq.client.access import Access
 from gimbalmq.client.consumer_trace import TraceNotes, trace_settings
 from gimbalmq.client.events import event_message, event_settings
 from gimbalmq.client.hooks import AsyncListener, with_hooks, with_hooks_async
 from gimbalmq.client.push_subscriber import PushSubscriber
-from gimbalmq.client.stats import Probe
 from gimbalmq.core.consumer.effects import RebalanceReport
-from gimbalmq.errors import StateError
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.coroutines import is_coroutine_listener
 from gimbalmq.runtime.instance import InstanceSettings
@@ -31,10 +29,8 @@ from gimbalmq.telemetry.running import began, ended
 
 __all__ = ["PushConsumer"]
 
-_T = TypeVar("_T")
 
-
-class PushConsumer(PushSubscriber[Membership], Lifetime):
+class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
     """Consumes topics with coroutines, in one group with members of every other kind.
 
     Verdicts, order, leases, retries and options are those of `gimbalmq.PushConsumer`. `workers`
@@ -115,27 +111,6 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
 
     def _busy(self) -> int:
         return 0 if self._pool is None else len(self._pool.running())
-
-    def probe(self) -> Probe:
-        """Whether the consumer is ready, and what speaks against it; never raises.
-
-        Does not wait: that the loop lives shows in the fact that it answers.
-        """
-        if self._membership.state != "running":
-            return Probe(False, False, (f"the consumer is {self._membership.state}",))
-        try:
-            return self._membership.ask(self._judged)
-        except StateError as error:
-            return Probe(False, False, (str(error),))
-
-    def from_thread(self, question: Callable[[], _T], timeout_s: float = 2.0) -> _T:
-        """Ask this consumer from a thread that is not its loop's: `from_thread(consumer.stats)`.
-
-        Raises:
-            StateError: it is not running.
-            TimeoutError: its loop was busy for all that time.
-        """
-        return self._membership.ask_there(question, timeout_s)
 
     async def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.

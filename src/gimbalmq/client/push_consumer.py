@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import signal
 import threading
-from concurrent.futures import Future
 from types import FrameType
 from typing import Self, cast
 
@@ -22,9 +21,8 @@ from gimbalmq.client.membership import Membership
 from gimbalmq.client.push_subscriber import PushSubscriber
 from gimbalmq.client.sender import Sender
 from gimbalmq.client.shared import SharedInstance
-from gimbalmq.client.stats import Probe
+from gimbalmq.client.watched import Watched
 from gimbalmq.core.consumer.effects import RebalanceReport
-from gimbalmq.errors import StateError
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.coroutines import (
     CoroutineListener,
@@ -40,7 +38,7 @@ from gimbalmq.telemetry.running import began, ended
 __all__ = ["PushConsumer"]
 
 
-class PushConsumer(PushSubscriber[Membership], Lifetime):
+class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
     """Consumes topics together with the other members of its group, Java members included.
 
     A listener that returns has consumed its message; one that raises gets it again later, at
@@ -179,27 +177,6 @@ class PushConsumer(PushSubscriber[Membership], Lifetime):
         if self._trace is not None:
             listener = self._trace.around(listener)
         return with_hooks(listener, tuple(self._before), tuple(self._after))
-
-    def probe(self, timeout_s: float = 2.0) -> Probe:
-        """Whether the consumer lives and is ready, and what speaks against it; never raises.
-
-        For probes of containers: `live` is False when only a restart helps, `ready` is False
-        while it does not take part in its group.
-
-        Args:
-            timeout_s: After this long without an answer of the client's own thread it is dead.
-        """
-        if self._membership.state != "running":
-            return Probe(False, False, (f"the consumer is {self._membership.state}",))
-        answer: Future[Probe] = Future()
-        try:
-            self._membership.tell(lambda host: answer.set_result(self._judged(host)))
-            return answer.result(timeout_s)
-        except StateError as error:
-            return Probe(False, False, (str(error),))
-        except TimeoutError:
-            why = f"the client's own thread has not answered for {timeout_s:g} s"
-            return Probe(False, False, (why,))
 
     def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.

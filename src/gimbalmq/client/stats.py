@@ -13,7 +13,7 @@ from gimbalmq.runtime.alarms import HungListenerAlarm, OutlivedLockAlarm
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.wire.names import Namespace
 
-__all__ = ["ConsumerStats", "Probe", "QueueStats", "consumer_stats", "probe_of"]
+__all__ = ["ConsumerStats", "Probe", "QueueStats", "consumer_stats", "probe_of", "resting_probe"]
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +88,8 @@ class Probe(msgspec.Struct, frozen=True):
     #: False: it does not consume yet, or no longer.
     ready: bool
     reasons: tuple[str, ...] = ()
+    #: False: the client's own thread did not say a word, and will not answer other questions.
+    answered: bool = True
 
 
 def consumer_stats(
@@ -159,6 +161,15 @@ def _queue_stats(
 def _latency_s(tally: Tally) -> float | None:
     count = tally.consumed + tally.failed
     return tally.listener_s / count if count else None
+
+
+def resting_probe(state: str) -> Probe:
+    """Judge a consumer that does not run: one on its way in or out needs no restart.
+
+    >>> resting_probe("stopping")
+    Probe(live=True, ready=False, reasons=('the consumer is stopping',), answered=True)
+    """
+    return Probe(state in {"starting", "stopping"}, False, (f"the consumer is {state}",))
 
 
 def probe_of(

@@ -11,7 +11,15 @@ from gimbalmq.telemetry.exposition import expose
 
 
 def child(number, state="ready", status: Status | None = None, **changes):
-    return ChildNow(number, state, changes.get("restarts", 0), 100 + number, None, status)
+    return ChildNow(
+        number,
+        state,
+        changes.get("restarts", 0),
+        100 + number,
+        None,
+        status,
+        changes.get("silent_s", 0.0),
+    )
 
 
 def status(*, is_live=True, is_ready=True, reasons=(), owned=2):
@@ -49,6 +57,18 @@ def test_a_child_that_was_given_up_or_is_stuck_calls_for_a_restart():
     assert live(worker(child(1, "given_up"))) == (False, ["child 1 was given up"])
     stuck = child(2, status=status(is_live=False, is_ready=False, reasons=["all workers hang"]))
     assert live(worker(stuck)) == (False, ["child 2: all workers hang"])
+
+
+@pytest.mark.parametrize("state", ["starting", "draining", "waiting", "gone"])
+def test_a_child_that_comes_or_goes_is_no_reason_for_a_restart(state):
+    leaving = status(is_live=False, is_ready=False, reasons=["the consumer is stopping"])
+    for said in (leaving, None):
+        assert live(worker(child(1, state, said, silent_s=100.0))) == (True, [])
+
+
+def test_a_child_that_consumes_and_stays_silent_calls_for_a_restart():
+    assert live(worker(child(1, silent_s=10.0))) == (True, [])
+    assert live(worker(child(1, silent_s=16.2))) == (False, ["child 1 has not answered for 16 s"])
 
 
 def test_metrics_of_children_are_told_apart():

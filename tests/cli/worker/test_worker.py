@@ -268,18 +268,78 @@ def test_the_second_signal_does_not_wait_for_listeners(job):
         assert worker.end() == 0
 
 
+def test_a_worker_whose_processes_drain_stays_live(job):
+    job.write("v1", slow=3)
+    with started(job, "--health-port", "0") as worker:
+        address = worker.wait_for("health")["address"]
+        worker.wait_for("ready", times=2)
+        eventually(lambda: job.covered(2), "the queues are shared")
+        job.send(*range(4))
+        eventually(lambda: job.begun.stat().st_size == 4, "every message is with a listener")
+        worker.signal(signal.SIGTERM)
+        worker.wait_for("draining", times=2)
+        answers = []
+        while worker.process.poll() is None:
+            try:
+                answers.append(get(address, "/live"))
+            except OSError:
+                break  # it has just ended
+        assert answers
+        assert {status for status, _ in answers} == {200}, answers
+        assert worker.end() == 0
+
+
+@pytest.mark.parametrize("how", ["assignment", "probe"])
+def test_a_child_that_cannot_say_how_it_is_can_still_be_drained(job, how):
+    with (job.folder / "shop.py").open("a", encoding="utf-8") as module:
+        module.write(f"consumer.{how} = lambda *_: time.sleep(3600)\n")
+    with started(job, "--health-port", "0", processes=1) as worker:
+        address = worker.wait_for("health")["address"]
+        worker.wait_for("ready")
+        assert "does not answer" in get(address, "/ready")[1]
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+        assert "killed" not in {one["event"] for one in worker.events}
+
+
+def test_a_consumer_on_an_event_loop_is_run_as_well(job):
+    text = (job.folder / "shop.py").read_text("utf-8")
+    text = text.replace("from gimbalmq import", "from gimbalmq.aio import")
+    text = text.replace("def take", "async def take")
+    (job.folder / "shop.py").write_text(text, "utf-8")
+    with started(job, "--health-port", "0") as worker:
+        address = worker.wait_for("health")["address"]
+        worker.wait_for("ready", times=2)
+        eventually(lambda: job.covered(2), "the queues are shared")
+        job.send(*range(20))
+        eventually(lambda: job.bodies() == set(map(str, range(20))), "all are consumed")
+        eventually(lambda: get(address, "/ready")[0] == 200, "it says that it is ready")
+        assert get(address, "/live")[0] == 200
+        assert (
+            f'gimbalmq_consumer_ready{{group="{job.group}",worker="1"}} 1'
+            in (get(address, "/metrics")[1])
+        )
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+    offsets = job.cluster.admin.offsets(job.group, job.topic)
+    assert sum(one.lag for one in offsets.values()) == 0
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_sighup_loads_the_new_code_and_the_group_is_never_without_members(job, processes):
-    with started(job, processes=processes) as worker:
+    with started(job, "--health-port", "0", processes=processes) as worker:
+        address = worker.wait_for("health")["address"]
         worker.wait_for("ready", times=processes)
         eventually(lambda: job.covered(processes), "the queues are shared")
         job.write("v2")
         watched = threading.Event()
         seen: list[int] = []
+        live: list[tuple[int, str]] = []
 
         def watch() -> None:
             while not watched.is_set():
                 seen.append(len(job.cluster.admin.members(job.group)))
+                live.append(get(address, "/live"))
 
         thread = threading.Thread(target=watch)
         thread.start()
@@ -290,6 +350,7 @@ def test_sighup_loads_the_new_code_and_the_group_is_never_without_members(job, p
             watched.set()
             thread.join()
         assert min(seen) >= 1
+        assert {status for status, _ in live} == {200}, live
         eventually(lambda: job.covered(processes), "the queues are shared again")
         job.send(*range(8))
         eventually(lambda: len(job.bodies()) == 8, "all are consumed")

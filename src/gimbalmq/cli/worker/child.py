@@ -3,13 +3,16 @@
     python -m gimbalmq.cli.worker.child SETUP
 
 Gets orders on its standard input and ends when that closes, so it never outlives its worker. A
-SIGTERM of its own lets it drain as well.
+SIGTERM of its own lets it drain as well. How it is, is told by a thread of its own: a consumer that
+does not answer must not keep the child from hearing that it is to end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import queue
 import signal
 import sys
 import threading
@@ -19,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from gimbalmq import metrics
+from gimbalmq import aio, metrics
 from gimbalmq.cli.worker.events import Failure
 from gimbalmq.cli.worker.loading import load
 from gimbalmq.cli.worker.reports import (
@@ -36,11 +39,16 @@ from gimbalmq.cli.worker.reports import (
 )
 from gimbalmq.client.naming import name_process
 from gimbalmq.client.push_consumer import PushConsumer
+from gimbalmq.client.stats import Probe
 from gimbalmq.errors import GimbalError, StateError
 
 __all__ = ["main"]
 
+_log = logging.getLogger("gimbalmq.worker")
+
 _EXIT_FAILURE: Final = 2
+#: How long the consumer may take to say how it is; the worker waits a little longer.
+_ANSWER_S: Final = 1.0
 #: A child in a hurry still tries to store its offsets and to leave.
 _HURRY_S: Final = 1.0
 
@@ -63,7 +71,8 @@ class _Child:
         self._setup = setup
         self._ended = threading.Event()
         self._write_lock = threading.Lock()
-        self._consumer: PushConsumer | None = None
+        self._consumer: PushConsumer | aio.PushConsumer | None = None
+        self._questions: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def run(self) -> int:
         signal.signal(signal.SIGTERM, lambda *_: self._ended.set())
@@ -71,6 +80,7 @@ class _Child:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         threading.Thread(target=self._listen, name="orders", daemon=True).start()
+        threading.Thread(target=self._answer, name="answers", daemon=True).start()
         try:
             consumer = load(self._setup.target)
         except GimbalError as error:
@@ -78,14 +88,29 @@ class _Child:
         if self._ended.is_set():
             return 0
         try:
-            consumer.start()
+            if isinstance(consumer, aio.PushConsumer):
+                asyncio.run(self._consume_on_loop(consumer))
+            else:
+                self._consume(consumer)
         except GimbalError as error:
             return self._fail(Failure.UNREACHABLE if error.retryable else Failure.UNUSABLE, error)
-        self._consumer = consumer
-        self._tell(Joined(consumer.group, consumer.client_id))
+        return 0
+
+    def _consume(self, consumer: PushConsumer) -> None:
+        consumer.start()
+        self._joined(consumer)
         self._ended.wait()
         consumer.stop(self._setup.drain_s)
-        return 0
+
+    async def _consume_on_loop(self, consumer: aio.PushConsumer) -> None:
+        await consumer.start()
+        self._joined(consumer)
+        await asyncio.to_thread(self._ended.wait)
+        await consumer.stop(self._setup.drain_s)
+
+    def _joined(self, consumer: PushConsumer | aio.PushConsumer) -> None:
+        self._consumer = consumer
+        self._tell(Joined(consumer.group, consumer.client_id))
 
     def _listen(self) -> None:
         # Unbuffered: the lock of a buffered reader, held here, would abort the interpreter's end.
@@ -100,8 +125,19 @@ class _Child:
                     hurry.daemon = True
                     hurry.start()
                 case Ask(question):
-                    self._tell(_status(self._consumer, question))
+                    self._questions.put(question)
         self._ended.set()
+
+    def _answer(self) -> None:
+        while True:
+            question = self._questions.get()
+            try:
+                status = _status(self._consumer, question)
+            except TimeoutError:
+                # Its silence tells the worker, which knows for how long it has lasted.
+                _log.warning("the consumer does not answer how it is")
+            else:
+                self._tell(status)
 
     def _fail(self, failure: Failure, error: GimbalError) -> int:
         self._tell(Failed(failure, str(error)))
@@ -114,16 +150,31 @@ class _Child:
                 line = line[os.write(self._setup.report_fd, line) :]
 
 
-def _status(consumer: PushConsumer | None, question: int) -> Status:
+def _status(consumer: PushConsumer | aio.PushConsumer | None, question: int) -> Status:
+    """How the consumer is.
+
+    Raises:
+        TimeoutError: it does not answer.
+    """
     if consumer is None:
         return Status(question, True, False, ("the consumer is starting",), 0, ())
-    families = tuple(metrics.collect())
-    try:
-        queues = len(consumer.assignment())
-    except StateError:
-        queues = 0  # on its way out, which the probe says
-    probe = consumer.probe()
+    probe, queues = _look(consumer)
+    families = tuple(metrics.collect()) if probe.answered else ()
     return Status(question, probe.live, probe.ready, probe.reasons, queues, families)
+
+
+def _look(consumer: PushConsumer | aio.PushConsumer) -> tuple[Probe, int]:
+    """The consumer's own view, and how many queues it has."""
+    try:
+        if isinstance(consumer, aio.PushConsumer):
+            return consumer.from_thread(
+                lambda: (consumer.probe(), len(consumer.assignment())), _ANSWER_S
+            )
+        # First: it says at once when nothing else would be answered.
+        probe = consumer.probe(_ANSWER_S)
+        return probe, len(consumer.assignment()) if probe.answered else 0
+    except StateError:  # on its way out, which the probe says
+        return consumer.probe(), 0
 
 
 if __name__ == "__main__":

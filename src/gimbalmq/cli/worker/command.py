@@ -26,7 +26,8 @@ __all__ = ["worker"]
 _HELP: Final = """\
 Run a consumer in several processes, each a member of its group.
 
-MODULE:CONSUMER is a PushConsumer in a module, or a function that returns one.
+MODULE:CONSUMER is a PushConsumer of gimbalmq or gimbalmq.aio in a module, or a function that
+returns one.
 
 A process that dies is replaced. SIGTERM and Ctrl-C let all finish, commit and leave; a second
 one does not wait for listeners. SIGHUP replaces one process after the other, with the code

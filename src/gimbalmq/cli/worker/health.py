@@ -1,6 +1,7 @@
 """The pages of a worker's health endpoint, from what is known of its children. Pure.
 
-`/live`: fine unless a child was given up or says that it is stuck; restart the worker when not.
+`/live`: fine unless a child was given up, says that it is stuck, or says nothing for a while;
+restart the worker when not. A child that is starting or leaving has its own time limit: it is fine.
 `/ready`: fine while at least one child consumes. `/metrics`: for Prometheus. `/`: everything.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from gimbalmq.cli.worker.machine import ChildState
 from gimbalmq.cli.worker.supervisor import ChildNow, WorkerNow
@@ -18,6 +19,9 @@ from gimbalmq.telemetry.exposition import expose
 from gimbalmq.telemetry.families import Family, labelled
 
 __all__ = ["families", "live", "pages", "ready"]
+
+#: A child that consumes and has missed every question for so long is stuck, not busy.
+_SILENT_S_MAX: Final = 15.0
 
 
 def pages(look: Callable[[], WorkerNow]) -> dict[str, Callable[[], Page]]:
@@ -45,6 +49,10 @@ def live(worker: WorkerNow) -> tuple[bool, list[str]]:
     for child in worker.children:
         if child.state == ChildState.GIVEN_UP.value:
             reasons.append(f"child {child.number} was given up")
+        elif child.state != ChildState.READY.value:
+            continue
+        elif child.status is None and child.silent_s >= _SILENT_S_MAX:
+            reasons.append(f"child {child.number} has not answered for {child.silent_s:.0f} s")
         elif child.status is not None and not child.status.live:
             reasons += [f"child {child.number}: {reason}" for reason in child.status.reasons]
     return not reasons, reasons

@@ -7,11 +7,15 @@ import inspect
 import sys
 import traceback
 from types import ModuleType
+from typing import Final
 
+from gimbalmq import aio
 from gimbalmq.client.push_consumer import PushConsumer
 from gimbalmq.errors import ConfigurationError
 
 __all__ = ["check_target", "load"]
+
+_KINDS: Final = (PushConsumer, aio.PushConsumer)
 
 
 def check_target(target: str) -> tuple[str, str]:
@@ -28,7 +32,7 @@ def check_target(target: str) -> tuple[str, str]:
     return module, name
 
 
-def load(target: str) -> PushConsumer:
+def load(target: str) -> PushConsumer | aio.PushConsumer:
     """Import the module and return its consumer; a function of that name is called to make it.
 
     Raises:
@@ -41,7 +45,7 @@ def load(target: str) -> PushConsumer:
     found = getattr(module, name)
     if inspect.isfunction(found):
         found = _made(target, found)
-    if isinstance(found, PushConsumer):
+    if isinstance(found, _KINDS):
         return found
     raise ConfigurationError(
         f"{target} is {type(found).__name__}, not a PushConsumer, nor a function that returns "
@@ -84,7 +88,7 @@ def _where(error: Exception) -> str:
 
 
 def _hint(module: ModuleType) -> str:
-    consumers = [name for name, value in vars(module).items() if isinstance(value, PushConsumer)]
+    consumers = [name for name, value in vars(module).items() if isinstance(value, _KINDS)]
     if not consumers:
         return ""
     return f"; its consumers are {', '.join(f'{module.__name__}:{name}' for name in consumers)}"

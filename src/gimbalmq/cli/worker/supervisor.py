@@ -32,6 +32,7 @@ from gimbalmq.cli.worker.reports import (
     Setup,
     Status,
 )
+from gimbalmq.cli.worker.silence import Silence
 
 __all__ = ["ChildNow", "Supervisor", "WorkerNow"]
 
@@ -43,7 +44,10 @@ _SIGNALS: Final[dict[int, ev.Event]] = {
 
 
 class ChildNow(msgspec.Struct, frozen=True):
-    """What is known of one child at this moment; `status` is None when it did not answer."""
+    """What is known of one child at this moment; `status` is None when it did not answer.
+
+    `silent_s` is the time since the first question that it missed, when it missed the last one.
+    """
 
     number: int
     state: str
@@ -51,6 +55,7 @@ class ChildNow(msgspec.Struct, frozen=True):
     pid: int | None
     client_id: str | None
     status: Status | None
+    silent_s: float = 0.0
 
 
 class WorkerNow(msgspec.Struct, frozen=True):
@@ -91,6 +96,8 @@ class Supervisor:
         self._questions = itertools.count(1)
         #: Whoever waits for a child's answer, by question.
         self._asked: dict[int, queue.SimpleQueue[Status]] = {}
+        self._silence = Silence()
+        self._silence_lock = threading.Lock()
 
     # ---- main thread -------------------------------------------------------------------------
 
@@ -201,11 +208,25 @@ class Supervisor:
         finally:
             for question in questions:
                 self._asked.pop(question, None)
-        children = tuple(
-            msgspec.structs.replace(child, status=found.get(child.number))
-            for child in worker.children
-        )
-        return msgspec.structs.replace(worker, children=children)
+        return msgspec.structs.replace(worker, children=self._heard(worker.children, found))
+
+    def _heard(
+        self, children: tuple[ChildNow, ...], found: dict[int, Status]
+    ) -> tuple[ChildNow, ...]:
+        """The children with what they answered, or how long they have been silent."""
+        pids = {child.number: child.pid for child in children if child.pid is not None}
+        now = time.monotonic()
+        with self._silence_lock:
+            answered = [pid for number, pid in pids.items() if number in found]
+            self._silence.note(list(pids.values()), answered, now)
+            return tuple(
+                msgspec.structs.replace(
+                    child,
+                    status=found.get(child.number),
+                    silent_s=0.0 if child.pid is None else self._silence.of(child.pid, now),
+                )
+                for child in children
+            )
 
     def _look(self) -> tuple[WorkerNow, dict[int, int], queue.SimpleQueue[Status]]:
         answers: queue.SimpleQueue[Status] = queue.SimpleQueue()
