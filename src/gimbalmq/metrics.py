@@ -8,6 +8,7 @@ metrics.serve(9464)          # http://127.0.0.1:9464/metrics, every running clie
 from __future__ import annotations
 
 from gimbalmq import aio
+from gimbalmq.client.lite_pull_consumer import LitePullConsumer
 from gimbalmq.client.producer import Producer
 from gimbalmq.client.producer_stats import ProducerStats
 from gimbalmq.client.push_consumer import PushConsumer
@@ -54,7 +55,7 @@ def collect() -> list[Family]:
 
 def _families(client: object) -> list[Family]:
     match client:
-        case PushConsumer():
+        case PushConsumer() | LitePullConsumer():
             probe = client.probe()
             return (
                 consumer_families(client.stats(), probe)
@@ -63,14 +64,14 @@ def _families(client: object) -> list[Family]:
             )
         case Producer():
             return producer_families(client.stats())
-        case aio.PushConsumer():
+        case aio.PushConsumer() | aio.LitePullConsumer():
             return _loop_consumer(client)
         case aio.Producer():
             return producer_families(client.from_thread(client.stats))
     return []
 
 
-def _loop_consumer(consumer: aio.PushConsumer) -> list[Family]:
+def _loop_consumer(consumer: aio.PushConsumer | aio.LitePullConsumer) -> list[Family]:
     try:
         return consumer_families(
             *consumer.from_thread(lambda: (consumer.stats(), consumer.probe()))

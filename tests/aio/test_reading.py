@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aio.conftest import until
-from gimbalmq import Message
+from gimbalmq import Message, Probe, metrics
 from gimbalmq.aio import Admin, LitePullConsumer, Producer, PullConsumer
 from gimbalmq.errors import ConfigurationError, OffsetError, StateError
 
@@ -117,6 +117,29 @@ def test_a_poller_over_assigned_queues_seeks_commits_and_pauses(run, cluster, to
             assert await consumer.offset_at(queue, 0) == 0
             consumer.pause([queue])
             consumer.resume([queue])
+
+    run(main())
+
+
+def test_pollers_and_pullers_on_a_loop_say_how_they_are(run, cluster, topic, group):
+    async def main():
+        await send(cluster, topic, 8)
+        async with (
+            LitePullConsumer(group, nameserver=cluster.nameserver, start_from="first") as poller,
+            PullConsumer(f"{group}-audit", nameserver=cluster.nameserver) as puller,
+        ):
+            await poller.subscribe(topic)
+            puller.subscribe(topic)
+            await poll_all(poller, 8)
+            assert await poller.poll(0.01) == []
+            await until(lambda: poller.stats().consumed == 8)
+            for consumer in (poller, puller):
+                await until(lambda one=consumer: one.probe() == Probe(live=True, ready=True))
+            shown = await asyncio.to_thread(metrics.text)
+            assert f'gimbalmq_consumer_ready{{group="{group}"}} 1' in shown
+            asked = await asyncio.to_thread(puller.from_thread, puller.probe)
+            assert asked.live
+        assert not poller.probe().live
 
     run(main())
 

@@ -8,7 +8,16 @@ import time
 import pytest
 
 from client.small_cluster import SmallCluster
-from gimbalmq import Admin, LitePullConsumer, Message, Producer, PullConsumer, PushConsumer
+from gimbalmq import (
+    Admin,
+    LitePullConsumer,
+    Message,
+    Probe,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    metrics,
+)
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, OffsetError, StateError
 from gimbalmq.runtime.pull_calls import PullCalls
@@ -352,6 +361,45 @@ def test_a_poller_that_gets_a_queue_back_starts_at_the_stored_offset(poller, sen
     consumer.assign([first])
     send(1, first=3)
     assert read(consumer, 1) == {first: [3]}
+
+
+# ---- numbers and probes --------------------------------------------------------------------------
+
+
+def test_a_poller_says_what_was_consumed_and_where_each_queue_stands(poller, send):
+    first, _ = send(6)
+    consumer = poller(pull_batch_size=4)
+    consumer.assign([first])
+    assert len(eventually(lambda: consumer.poll(1.0))) == 4
+
+    def waiting():
+        (queue,) = consumer.stats().queues
+        return (queue.queue, queue.offset, queue.cached, queue.lag)
+
+    eventually(lambda: waiting() == (first, 0, 6, 6))
+    assert len(consumer.poll(60.0)) == 2
+    eventually(lambda: waiting() == (first, 4, 2, 2))
+    stats = consumer.stats()
+    assert (stats.consumed, stats.failed, stats.workers, stats.latency_s) == (4, 0, 0, None)
+    assert f'group="{consumer.group}"' in metrics.text()
+    consumer.stop()
+    assert f'group="{consumer.group}"' not in metrics.text()
+
+
+@pytest.mark.parametrize("classic", [False, True], ids=["polling", "classic"])
+def test_a_probe_follows_the_life_of_a_pull_kind(poller, puller, topic, classic):
+    consumer = puller() if classic else poller()
+    assert not consumer.probe().ready
+    consumer.subscribe(topic)
+    eventually(lambda: consumer.probe() == Probe(live=True, ready=True))
+    consumer.stop()
+    assert consumer.probe() == Probe(False, False, ("the consumer is stopped",))
+
+
+def test_a_poller_over_assigned_queues_is_ready_without_any_sharing(poller, send):
+    consumer = poller()
+    consumer.assign(send(1))
+    eventually(lambda: consumer.probe() == Probe(live=True, ready=True))
 
 
 # ---- listeners -----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.membership import Membership
 from gimbalmq.aio.polling import LoopPollQueue
 from gimbalmq.aio.shared import LoopInstance
+from gimbalmq.aio.watched import Watched
 from gimbalmq.client.access import Access
 from gimbalmq.client.lite_pull_consumer import LitePullReader
 from gimbalmq.core.consumer.events import Consumed
@@ -17,12 +18,13 @@ from gimbalmq.errors import StateError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import InstanceSettings
+from gimbalmq.telemetry.running import began, ended
 from gimbalmq.wire.record import ReceivedMessage
 
 __all__ = ["LitePullConsumer"]
 
 
-class LitePullConsumer(LitePullReader[Membership], Lifetime):
+class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
     """Reads messages when asked to, while pulling ahead on the loop.
 
         async with LitePullConsumer("reports", nameserver="127.0.0.1:9876") as consumer:
@@ -31,7 +33,8 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
                 print(message.queue, message.queue_offset)
 
     The options and their meaning are those of `gimbalmq.LitePullConsumer`. `unsubscribe`,
-    `on_rebalance`, `assignment`, `pause` and `resume` do not wait and are plain methods.
+    `on_rebalance`, `assignment`, `pause`, `resume`, `stats` and `probe` do not wait and are plain
+    methods.
     """
 
     def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:
@@ -67,6 +70,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
     async def _start_now(self) -> None:
         # Only now is it known whether this consumer takes part in rebalancing.
         await self._membership.start(self._build)
+        began(self)
         if self._mode == "assign":
             self._assign_now()
 
@@ -92,6 +96,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
         await self._membership.stop(0.0, self._end_polls)
 
     async def _end_polls(self) -> None:
+        ended(self)
         if self._polls is not None:
             self._polls.close()
 

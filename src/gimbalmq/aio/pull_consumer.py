@@ -7,6 +7,7 @@ from typing import Self
 from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.membership import Membership
 from gimbalmq.aio.pull_schedule import LoopSchedule
+from gimbalmq.aio.watched import Watched
 from gimbalmq.client.access import Access
 from gimbalmq.client.pull_consumer import PullReader
 from gimbalmq.model.queue import MessageQueue
@@ -16,7 +17,7 @@ from gimbalmq.wire.record import PullResult
 __all__ = ["PullConsumer"]
 
 
-class PullConsumer(PullReader[Membership], Lifetime):
+class PullConsumer(PullReader[Membership], Watched, Lifetime):
     """Pulls from any queue at any offset; its group shares out the topics it asks about.
 
         async with PullConsumer("audit", nameserver="127.0.0.1:9876") as consumer:

@@ -14,13 +14,16 @@ from gimbalmq.client.access import Access
 from gimbalmq.client.membership import MemberLife, RebalanceCallback, State
 from gimbalmq.client.options import check_strategy, subscription
 from gimbalmq.client.shared import wire_client_id
+from gimbalmq.client.stats import ConsumerStats, Crew, Probe, consumer_stats, probe_of
 from gimbalmq.core.allocation import Strategy, strategy_named
 from gimbalmq.core.consumer.events import Resumed
+from gimbalmq.core.consumer.machine import ConsumerMachine
 from gimbalmq.errors import TopicNotFoundError
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.group import check_subscriptions
 from gimbalmq.flows.route import fetch_route
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.wire.names import check_group, check_topic
 from gimbalmq.wire.subscription import SubscriptionData
@@ -137,6 +140,25 @@ class FetchingConsumer(GroupConsumer[_LifeT]):
         """Be told after each change of this member's queues; usable as a decorator."""
         self._membership.on_rebalance(callback)
         return callback
+
+    def _crew(self) -> Crew:
+        """Those who run listeners, if anybody does."""
+        return Crew()
+
+    def stats(self) -> ConsumerStats:
+        """Numbers of this moment: what was consumed, what waits, where each queue stands."""
+
+        def take(host: ConsumerHost) -> ConsumerStats:
+            assert isinstance(host.machine, ConsumerMachine)
+            now = self._membership.instance.driver.now().at_s
+            return consumer_stats(host, host.machine, self._names, crew=self._crew(), now=now)
+
+        return self._membership.ask(take)
+
+    def _judged(self, host: ConsumerHost) -> Probe:
+        """What a probe of the running consumer finds."""
+        assert isinstance(host.machine, ConsumerMachine)
+        return probe_of(host.machine, self._crew(), registered=host.registered)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now, those of a retry topic that it reads included."""

@@ -13,6 +13,7 @@ from gimbalmq.client.membership import MemberLife, Membership
 from gimbalmq.client.options import Start, between, checked_access, instance_settings, positive
 from gimbalmq.client.options import start_from as read_start
 from gimbalmq.client.shared import SharedInstance
+from gimbalmq.client.watched import Watched
 from gimbalmq.core.allocation import Strategy
 from gimbalmq.core.consumer.events import Assigned, Consumed, Paused, SeekRequested
 from gimbalmq.core.consumer.machine import ConsumerMachine
@@ -27,6 +28,7 @@ from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
 from gimbalmq.runtime.polling import PollQueue
+from gimbalmq.telemetry.running import began, ended
 from gimbalmq.wire.record import ReceivedMessage
 
 __all__ = ["LitePullConsumer", "LitePullReader"]
@@ -252,7 +254,7 @@ class LitePullReader(FetchingConsumer[_LifeT]):
         return known
 
 
-class LitePullConsumer(LitePullReader[Membership], Lifetime):
+class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
     """Reads messages when asked to, while pulling ahead in the background.
 
     Either `subscribe`, to share a topic with the group's other members, or `assign` queues by
@@ -313,6 +315,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
     def _start_now(self) -> None:
         # Only now is it known whether this consumer takes part in rebalancing.
         self._membership.start(self._build)
+        began(self)
         if self._mode == "assign":
             self._assign_now()
 
@@ -337,6 +340,7 @@ class LitePullConsumer(LitePullReader[Membership], Lifetime):
         self._membership.stop(0.0, self._end_polls)
 
     def _end_polls(self) -> None:
+        ended(self)
         if self._polls is not None:
             self._polls.close()
 

@@ -13,6 +13,8 @@ from gimbalmq.client.membership import MemberLife, Membership
 from gimbalmq.client.options import between, checked_access, instance_settings, positive
 from gimbalmq.client.pull_schedule import PullSchedule, PullTask, Schedule
 from gimbalmq.client.shared import InstanceHolder
+from gimbalmq.client.stats import Crew, Probe, probe_of
+from gimbalmq.client.watched import Watched
 from gimbalmq.core.allocation import Strategy
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.core.consumer.passive import PassiveMachine
@@ -101,6 +103,11 @@ class PullReader(GroupConsumer[_LifeT]):
         )
         host.started()
         return host
+
+    def _judged(self, host: ConsumerHost) -> Probe:
+        """What a probe of the running consumer finds."""
+        assert isinstance(host.machine, PassiveMachine)
+        return probe_of(host.machine, Crew(), registered=host.registered)
 
     # ---- sharing -----------------------------------------------------------------------------
 
@@ -234,7 +241,7 @@ class PullReader(GroupConsumer[_LifeT]):
         return known
 
 
-class PullConsumer(PullReader[Membership], Lifetime):
+class PullConsumer(PullReader[Membership], Watched, Lifetime):
     """Pulls from any queue at any offset; its group shares out the topics it asks about.
 
     Nothing is pulled, committed or retried by itself.

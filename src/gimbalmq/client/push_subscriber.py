@@ -41,7 +41,7 @@ from gimbalmq.client.push_options import (
     rejoin_grace,
     trace_place,
 )
-from gimbalmq.client.stats import ConsumerStats, Probe, consumer_stats, probe_of
+from gimbalmq.client.stats import Crew
 from gimbalmq.core.allocation import Strategy
 from gimbalmq.core.consumer.events import Paused
 from gimbalmq.core.consumer.machine import ConsumerMachine
@@ -251,30 +251,8 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         for callback in self._hung_callbacks:
             self._membership.notify(callback, user)
 
-    def stats(self) -> ConsumerStats:
-        """Numbers of this moment: what was consumed, what waits, where each queue stands."""
-
-        def take(host: ConsumerHost) -> ConsumerStats:
-            assert isinstance(host.machine, ConsumerMachine)
-            return consumer_stats(
-                host,
-                host.machine,
-                self._names,
-                alarm=self._alarm,
-                lock_alarm=self._lock_alarm,
-                workers=self._workers,
-                busy=self._busy(),
-                now=self._membership.instance.driver.now().at_s,
-            )
-
-        return self._membership.ask(take)
-
-    def _judged(self, host: ConsumerHost) -> Probe:
-        """What a probe of the running consumer finds."""
-        assert isinstance(host.machine, ConsumerMachine)
-        return probe_of(
-            host.machine, registered=host.registered, alarm=self._alarm, workers=self._workers
-        )
+    def _crew(self) -> Crew:
+        return Crew(self._workers, self._busy(), self._alarm, self._lock_alarm)
 
     # ---- for those who start it ----------------------------------------------------------------
 

@@ -7,13 +7,22 @@ import msgspec
 from gimbalmq.core.consumer.events import Trigger
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.core.consumer.passive import PassiveMachine
 from gimbalmq.core.consumer.tally import Tally
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.alarms import HungListenerAlarm, OutlivedLockAlarm
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.wire.names import Namespace
 
-__all__ = ["ConsumerStats", "Probe", "QueueStats", "consumer_stats", "probe_of", "resting_probe"]
+__all__ = [
+    "ConsumerStats",
+    "Crew",
+    "Probe",
+    "QueueStats",
+    "consumer_stats",
+    "probe_of",
+    "resting_probe",
+]
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +39,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retried: int
     #: Sent back because the listener took longer than `consume_timeout_s`.
     expired: int
-    #: Mean seconds that a listener takes for a message; None before the first.
+    #: Mean seconds that a listener takes for a message; None before the first, and for pollers.
     latency_s: float | None
     #: The next offset that a new owner would read, and the next to pull; None until known.
     offset: int | None
@@ -92,16 +101,22 @@ class Probe(msgspec.Struct, frozen=True):
     answered: bool = True
 
 
+class Crew(msgspec.Struct, frozen=True):
+    """Those who run listeners, and whoever looks after them; nobody where the user polls."""
+
+    workers: int = 0
+    busy: int = 0
+    alarm: HungListenerAlarm | None = None
+    lock_alarm: OutlivedLockAlarm | None = None
+
+    @property
+    def hung_now(self) -> int:
+        """How many hang at present."""
+        return 0 if self.alarm is None else self.alarm.hung_now
+
+
 def consumer_stats(
-    host: ConsumerHost,
-    machine: ConsumerMachine,
-    names: Namespace,
-    *,
-    alarm: HungListenerAlarm | None,
-    lock_alarm: OutlivedLockAlarm | None,
-    workers: int,
-    busy: int,
-    now: float,
+    host: ConsumerHost, machine: ConsumerMachine, names: Namespace, *, crew: Crew, now: float
 ) -> ConsumerStats:
     """Take the numbers; on the driver's side."""
     total = machine.tally()
@@ -119,11 +134,11 @@ def consumer_stats(
         },
         acquired=host.acquired,
         revoked=host.revoked,
-        hung=0 if alarm is None else alarm.count,
-        hung_now=0 if alarm is None else alarm.hung_now,
-        outlived=0 if lock_alarm is None else lock_alarm.count,
-        workers=workers,
-        busy=busy,
+        hung=0 if crew.alarm is None else crew.alarm.count,
+        hung_now=crew.hung_now,
+        outlived=0 if crew.lock_alarm is None else crew.lock_alarm.count,
+        workers=crew.workers,
+        busy=crew.busy,
         queues=tuple(
             _queue_stats(held, names, host.pauses.get(held.queue), now)
             for held in sorted(machine.held.values(), key=lambda one: one.queue)
@@ -160,7 +175,8 @@ def _queue_stats(
 
 def _latency_s(tally: Tally) -> float | None:
     count = tally.consumed + tally.failed
-    return tally.listener_s / count if count else None
+    # How long a user takes who polls is not measured.
+    return tally.listener_s / count if count and tally.listener_s else None
 
 
 def resting_probe(state: str) -> Probe:
@@ -172,21 +188,19 @@ def resting_probe(state: str) -> Probe:
     return Probe(state in {"starting", "stopping"}, False, (f"the consumer is {state}",))
 
 
-def probe_of(
-    machine: ConsumerMachine, *, registered: bool, alarm: HungListenerAlarm | None, workers: int
-) -> Probe:
+def probe_of(machine: ConsumerMachine | PassiveMachine, crew: Crew, *, registered: bool) -> Probe:
     """Judge a running consumer; on the driver's side."""
     reasons: list[str] = []
     live = ready = True
-    if alarm is not None and alarm.hung_now >= workers:
+    if crew.hung_now and crew.hung_now >= crew.workers:
         live = ready = False
-        reasons.append(f"all {workers} workers hang in listeners")
-    elif alarm is not None and alarm.hung_now:
-        reasons.append(f"{alarm.hung_now} of {workers} workers hang in listeners")
+        reasons.append(f"all {crew.workers} workers hang in listeners")
+    elif crew.hung_now:
+        reasons.append(f"{crew.hung_now} of {crew.workers} workers hang in listeners")
     if not registered:
         ready = False
         reasons.append("no broker has confirmed this member")
-    if not machine.passes.decided:
+    if not (machine.passes.decided or machine.settings.manual):
         ready = False
         reasons.append("the queues are not shared out yet")
     if machine.settings.client_id in machine.passes.repeated:
