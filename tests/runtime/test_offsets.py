@@ -105,6 +105,34 @@ def test_what_java_keeps_beside_it_is_read_where_the_file_is_missing(load, path,
     assert found(load(), FIRST, driver) == 12
 
 
+@pytest.mark.rule("B5.5f")
+def test_what_java_keeps_beside_it_is_read_where_the_file_is_empty(load, path, driver):
+    path.parent.mkdir(parents=True)
+    path.touch()
+    path.with_name("offsets.json.bak").write_bytes(JAVA)
+    assert found(load(), FIRST, driver) == 12
+
+
+@pytest.mark.rule("B5.5f")
+def test_what_java_keeps_beside_it_is_read_where_the_file_is_corrupt(load, path, driver, caplog):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{]")
+    path.with_name("offsets.json.bak").write_bytes(JAVA)
+    offsets = load()
+    assert (found(offsets, FIRST, driver), found(offsets, SECOND, driver)) == (12, 3)
+    (record,) = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert "offsets.json is corrupt" in record.getMessage()
+    assert "offsets.json.bak is used instead" in record.getMessage()
+
+
+def test_two_corrupt_files_are_an_error_that_names_both(load, path):
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{]")
+    path.with_name("offsets.json.bak").write_bytes(b"[")
+    with pytest.raises(ConfigurationError, match=r"offsets\.json is corrupt .*offsets\.json\.bak"):
+        load()
+
+
 def test_a_corrupt_file_is_an_error_that_says_what_to_do(load, path):
     path.parent.mkdir(parents=True)
     path.write_bytes(b"{]")

@@ -142,20 +142,41 @@ def _no_master(queue: MessageQueue) -> TransportError:
 
 
 def _load(path: Path) -> dict[MessageQueue, int]:
+    """What the file says; where it is missing or corrupt, what a Java client has put aside."""
+    spare = path.with_name(f"{path.name}.bak")
+    trouble: ConfigurationError | None = None
     try:
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            # A Java client that was killed while it wrote has left what was there before.
-            data = path.with_name(f"{path.name}.bak").read_bytes()
+        offsets = _read(path)
+        if offsets is not None:
+            return offsets
+    except ConfigurationError as error:
+        trouble = error
+    try:
+        offsets = _read(spare)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{trouble}; {error}" if trouble else str(error)) from error
+    if offsets is None and trouble is not None:
+        raise trouble
+    if trouble is not None:
+        _log.warning("%s. The older %s is used instead", trouble, spare)
+    return {} if offsets is None else offsets
+
+
+def _read(path: Path) -> dict[MessageQueue, int] | None:
+    """What one file says; None when there is none, or nothing in it.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+        return decode_offset_file(data) if data else None
     except FileNotFoundError:
-        return {}
+        return None
     except OSError as error:
         raise ConfigurationError(
             f"offset file {path} cannot be read ({error.strerror}): check its permissions"
         ) from error
-    try:
-        return decode_offset_file(data)
     except ProtocolError as error:
         raise ConfigurationError(
             f"offset file {path} is corrupt ({error}): move it away to start anew, or restore it"
