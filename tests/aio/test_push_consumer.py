@@ -8,9 +8,9 @@ import pytest
 import gimbalmq
 from aio.conftest import until
 from gimbalmq import Commit, DeadLetter, Message, RetryLater, Rollback, Suspend
-from gimbalmq.aio import Admin, Producer, PushConsumer
+from gimbalmq.aio import Admin, Producer, PullConsumer, PushConsumer
 from gimbalmq.client.events import read_log, read_topic
-from gimbalmq.errors import StateError
+from gimbalmq.errors import ConfigurationError, StateError
 
 
 async def send(cluster, topic, bodies, **options):
@@ -479,18 +479,33 @@ def test_states_are_told(run, cluster, topic, group):
     run(main())
 
 
-def test_an_sql_expression_that_the_broker_refuses_while_running_is_logged(
-    run, cluster, topic, group, caplog
+@pytest.mark.parametrize("kind", [PushConsumer, PullConsumer])
+def test_an_sql_expression_is_read_by_brokers_before_a_running_consumer_subscribes_to_it(
+    run, cluster, topic, group, kind
 ):
     more = f"{topic}-more"
     cluster.create_topic(more, queues=1)
+    listening = {"listener": print} if kind is PushConsumer else {}
 
     async def main():
-        consumer = consumer_of(cluster, group)
-        consumer.subscribe(topic, listener=print)
+        consumer = kind(group, nameserver=cluster.nameserver)
+        consumer.subscribe(topic, **listening)
         async with consumer:
-            consumer.subscribe(more, sql="amount >>> 3", listener=print)
-            await until(lambda: "refuses the SQL expression 'amount >>> 3'" in caplog.text)
+            with pytest.raises(
+                ConfigurationError, match="refuses the SQL expression 'amount >>> 3'"
+            ):
+                await consumer.check_sql(more, "amount >>> 3")
+            for sql in ("amount >>> 3", "amount > 3"):
+                with pytest.raises(StateError, match=r"await check_sql\(topic, sql\) first"):
+                    consumer.subscribe(more, sql=sql, **listening)
+            assert set(topics(consumer)) == {topic}
+            await consumer.check_sql(more, "amount > 3")
+            consumer.subscribe(more, sql="amount > 3", **listening)
+            assert set(topics(consumer)) == {topic, more}
+
+    def topics(consumer):
+        known = consumer._membership.ask(lambda host: tuple(host.topics()))
+        return [one for one in known if not one.startswith("%RETRY%")]
 
     run(main())
 

@@ -280,6 +280,16 @@ def test_hooks_surround_the_listener(consumer_of, send, wait_for):
     assert calls == [b"a", "listener", None]
 
 
+def test_hooks_are_for_consumers_that_have_not_started(consumer_of):
+    consumer = consumer_of(print)
+    with consumer:
+        for add in (consumer.before, consumer.after):
+            with pytest.raises(StateError, match="add hooks before the start"):
+                add(print)
+    with pytest.raises(StateError, match="add hooks before the start"):
+        consumer.before(print)
+
+
 def test_stats_say_what_was_consumed_and_where_each_queue_stands(
     consumer_of, send, wait_for, topic, group
 ):

@@ -159,13 +159,12 @@ class Membership(MemberLife):
         return self._shared.ask(question, timeout_s)
 
     def vet(self, question: Flow[None]) -> None:
-        """Ask brokers whether they agree, while the caller goes on; logs why not."""
-
-        def answered(outcome: GimbalError | None) -> None:
-            if outcome is not None:
-                _log.error("group %s: %s", self.group, outcome)
-
-        self.shared.driver.spawn(question, answered)
+        """Refuse to ask brokers anything without waiting for them."""
+        question.close()
+        raise self.refusal(
+            ", and subscribe cannot wait here until brokers have read an SQL expression: "
+            "await check_sql(topic, sql) first, then subscribe"
+        )
 
     def _check_here(self, shared: LoopInstance) -> None:
         check_loop(shared, f"the consumer of group '{self.group}'")

@@ -49,6 +49,19 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
     async def _end_nothing(self) -> None:
         """There is nothing that ends with the membership."""
 
+    async def check_sql(self, topic: str, sql: str) -> None:
+        """Have the brokers of a topic read an SQL expression, while running.
+
+            await consumer.check_sql("orders", "amount > 100")
+            consumer.subscribe("orders", sql="amount > 100", listener=bill)
+
+        Before a running consumer subscribes to it, because `subscribe` does not wait.
+
+        Raises:
+            ConfigurationError: one of them refuses it.
+        """
+        await self._membership.shared.run(self._check_sql_flow(topic, sql))
+
     # ---- reading -----------------------------------------------------------------------------
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:

@@ -112,6 +112,19 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
     def _busy(self) -> int:
         return 0 if self._pool is None else len(self._pool.running())
 
+    async def check_sql(self, topic: str, sql: str) -> None:
+        """Have the brokers of a topic read an SQL expression, while running.
+
+            await consumer.check_sql("orders", "amount > 100")
+            consumer.subscribe("orders", sql="amount > 100", listener=bill)
+
+        Before a running consumer subscribes to it, because `subscribe` does not wait.
+
+        Raises:
+            ConfigurationError: one of them refuses it.
+        """
+        await self._membership.shared.run(self._check_sql_flow(topic, sql))
+
     async def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.
 

@@ -57,6 +57,8 @@ class GroupConsumer(ABC, Generic[_LifeT]):
         )
         #: By topic, as brokers name it: the tags, and the SQL expression instead of them.
         self._expressions: dict[str, tuple[str, str | None]] = {}
+        #: Topics with SQL expressions that their brokers have read and agree to.
+        self._agreed: set[tuple[str, str]] = set()
         self._membership = self._new_membership(access, timers)
 
     @property
@@ -89,8 +91,15 @@ class GroupConsumer(ABC, Generic[_LifeT]):
 
     def _vet(self, wire_topic: str, tags: str, sql: str | None) -> None:
         """Have brokers read an SQL expression that a running consumer is to use."""
-        if sql is not None and self._membership.state == "running":
+        if sql is None or (wire_topic, sql) in self._agreed:
+            return
+        if self._membership.state == "running":
             self._membership.vet(self._vetting(wire_topic, tags, sql))
+
+    def _check_sql_flow(self, topic: str, sql: str) -> Flow[None]:
+        wire_topic = self._wire_topic(topic, "*", sql)
+        yield from self._vetting(wire_topic, "*", sql)
+        self._agreed.add((wire_topic, sql))
 
     def _vetting(self, wire_topic: str, tags: str, sql: str) -> Flow[None]:
         """What a start asks about every SQL expression, for one more of them.

@@ -159,7 +159,7 @@ class MemberLife(ABC):
 
     @abstractmethod
     def vet(self, question: Flow[None]) -> None:
-        """Ask brokers whether they agree; raises why not, or logs it where nobody can wait."""
+        """Ask brokers whether they agree; raises why not, also when the caller cannot wait."""
 
 
 class Membership(MemberLife):

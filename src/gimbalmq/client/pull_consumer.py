@@ -290,6 +290,16 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
             self._schedule.stop()
         self._membership.stop(0.0, lambda: None)
 
+    def check_sql(self, topic: str, sql: str) -> None:
+        """Have the brokers of a topic read an SQL expression, while running.
+
+            consumer.check_sql("orders", "amount > 100")
+
+        Raises:
+            ConfigurationError: one of them refuses it.
+        """
+        self._membership.shared.inline(self._check_sql_flow(topic, sql))
+
     # ---- reading -----------------------------------------------------------------------------
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:

@@ -178,6 +178,16 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
             listener = self._trace.around(listener)
         return with_hooks(listener, tuple(self._before), tuple(self._after))
 
+    def check_sql(self, topic: str, sql: str) -> None:
+        """Have the brokers of a topic read an SQL expression, while running.
+
+            consumer.check_sql("orders", "amount > 100")
+
+        Raises:
+            ConfigurationError: one of them refuses it.
+        """
+        self._membership.shared.inline(self._check_sql_flow(topic, sql))
+
     def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.
 

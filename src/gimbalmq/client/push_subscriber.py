@@ -183,8 +183,10 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
 
         Raises:
             ConfigurationError: the listener is `idempotent` and its messages would be given up
-                while a claim may stand; the expression cannot be read, or, while running on threads, a
-                broker refuses it; at other times `start` says so, and on a loop the log.
+                while a claim may stand; the expression cannot be read; or, while running, a broker
+                refuses it, which at other times `start` says.
+            StateError: the consumer has ended; or it runs on a loop, and brokers have not read
+                the SQL expression yet: see `check_sql`.
         """
         if self._membership.state not in {"created", "running"}:
             raise self._membership.refusal(f": it cannot subscribe to '{topic}'")
@@ -209,9 +211,12 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
     def before(self, hook: BeforeHook) -> BeforeHook:
         """Call something with what a listener is about to get; usable as a decorator.
 
-        What it raises counts as raised by the listener, which is then not called. Add hooks
-        before `start`.
+        What it raises counts as raised by the listener, which is then not called.
+
+        Raises:
+            StateError: it is not before `start`, so that some messages would come without it.
         """
+        self._check_hookable()
         self._before.append(hook)
         return hook
 
@@ -219,11 +224,18 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         """Call something when a listener is done: `hook(message, error, took_s)`; a decorator.
 
         `error` is what the listener raised, or None; a coroutine that is cancelled, because it
-        did not end in time while the consumer stopped, has raised `asyncio.CancelledError`. Add
-        hooks before `start`.
+        did not end in time while the consumer stopped, has raised `asyncio.CancelledError`.
+
+        Raises:
+            StateError: it is not before `start`, so that some messages would come without it.
         """
+        self._check_hookable()
         self._after.append(hook)
         return hook
+
+    def _check_hookable(self) -> None:
+        if self._membership.state != "created":
+            raise self._membership.refusal(": add hooks before the start")
 
     # ---- while running -----------------------------------------------------------------------
 
