@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from client.small_cluster import SmallCluster
-from gimbalmq import PushConsumer
+from gimbalmq import LitePullConsumer, PullConsumer, PushConsumer, aio
 from gimbalmq.core.identity import capability
 from gimbalmq.errors import ConfigurationError, GimbalError, StateError, TransportError
 from gimbalmq.wire.bodies import decode_heartbeat
@@ -52,6 +52,25 @@ def test_a_wrong_option_is_named(options, complaint):
     with pytest.raises(GimbalError, match=complaint) as caught:
         PushConsumer("billing", **{"nameserver": NOWHERE, **options})
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.rule("B2.9a")
+@pytest.mark.parametrize("kind", [PushConsumer, aio.PushConsumer, LitePullConsumer, PullConsumer])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"client_rebalance": False},
+        {"clientRebalance": False},
+        {"pop_invisible_time_s": 60.0},
+        {"pop_batch_nums": 32},
+        {"pop_threshold_for_queue": 96},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_asking_for_the_pop_mode_is_a_clear_error(kind, option):
+    (name,) = option
+    with pytest.raises(ConfigurationError, match=f"'{name}' is for the POP mode.* not supported"):
+        kind("billing", nameserver=NOWHERE, **option)
 
 
 @pytest.mark.rule("B8.6a", "B8.6b")

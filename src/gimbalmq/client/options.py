@@ -73,9 +73,21 @@ def check_options(given: Iterable[str], known: Iterable[str]) -> None:
     names = sorted(known)
     for name in given:
         if name not in names:
+            _check_pop(name)
             near = difflib.get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]}?" if near else "known are " + ", ".join(names)
             raise ConfigurationError(f"there is no option '{name}': {hint}")
+
+
+def _check_pop(name: str) -> None:
+    """Refuse the options of a mode that is left out, whichever way they are spelt."""
+    spelt = name.replace("_", "").lower()
+    if spelt == "clientrebalance" or spelt.startswith("pop"):
+        raise ConfigurationError(
+            f"option '{name}' is for the POP mode, in which brokers hand out single messages: it "
+            "is not supported, members share out the queues. Leave it out; where there are more "
+            "members than queues, give the topic more queues or the members more workers"
+        )
 
 
 def checked_access(nameserver: str | None, options: Mapping[str, Any]) -> Access:
