@@ -73,7 +73,10 @@ class Admin(AdminQuestions):
 
     async def _run(self, flow: Flow[_T]) -> _T:
         if self._driver is None:
-            self._driver = AioDriver(_Nobody(), reach=self._access.reach)
+            reach = self._access.reach
+            self._driver = AioDriver(
+                _Nobody(), connect_timeout_s=reach.connect_timeout_s, reach=reach
+            )
         elif self._driver.loop is not asyncio.get_running_loop():
             raise StateError(
                 "this Admin belongs to the event loop it was first used on: close it there, and "

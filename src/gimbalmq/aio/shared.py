@@ -32,7 +32,9 @@ class LoopInstance:
     def __init__(self, instance: ClientInstance, access: Access) -> None:
         self.instance = instance
         self.access = access
-        self.driver = AioDriver(instance, reach=access.reach)
+        self.driver = AioDriver(
+            instance, connect_timeout_s=access.reach.connect_timeout_s, reach=access.reach
+        )
         self.users = 0
         self._thread_id = threading.get_ident()
         instance.attach(self.driver)

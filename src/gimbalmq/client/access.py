@@ -40,7 +40,7 @@ class AccessOptions(TypedDict, total=False):
     one to connect to: a dict, or a function that gets each address before it is connected to.
     `namespace` is a prefix of topics and groups that is added and taken off again.
     `namesrv_domain` names RocketMQ's address server, which is asked where neither `nameserver`
-    nor `NAMESRV_ADDR` is given.
+    nor `NAMESRV_ADDR` is given. `connect_timeout_s` is how long a connection may take to be made.
     """
 
     access_key: str | None
@@ -49,6 +49,7 @@ class AccessOptions(TypedDict, total=False):
     address_map: AddressMap | None
     namespace: str | None
     namesrv_domain: str | None
+    connect_timeout_s: float
 
 
 class Access(msgspec.Struct, frozen=True):
@@ -67,7 +68,7 @@ def client_access(nameserver: str | None, options: Mapping[str, Any]) -> Access:
     """
     reaching = {
         name: options[name]
-        for name in ("access_key", "secret_key", "tls", "address_map")
+        for name in ("access_key", "secret_key", "tls", "address_map", "connect_timeout_s")
         if name in options
     }
     return Access(
@@ -87,6 +88,7 @@ def reach_options(reach: Reach) -> AccessOptions:
         "address_map": (
             reach.address_map if callable(reach.address_map) else dict(reach.address_map)
         ),
+        "connect_timeout_s": reach.connect_timeout_s,
     }
 
 

@@ -63,7 +63,9 @@ class Admin(AdminQuestions):
         **access: Unpack[AccessOptions],
     ) -> None:
         super().__init__(nameserver, timeout_s=timeout_s, **access)
-        self._pool = ConnectionPool(reach=self._access.reach)
+        self._pool = ConnectionPool(
+            connect_timeout_s=self._access.reach.connect_timeout_s, reach=self._access.reach
+        )
 
     def close(self) -> None:
         """Close all connections; safe to call again."""

@@ -6,11 +6,20 @@ import contextlib
 from collections.abc import Iterable
 from typing import Literal, Self, TypeVar, Unpack
 
-from gimbalmq.client.access import Access, AccessOptions
+import msgspec
+
+from gimbalmq.client.access import Access
 from gimbalmq.client.group_consumer import FetchingConsumer
 from gimbalmq.client.lifetime import Lifetime
 from gimbalmq.client.membership import MemberLife, Membership
-from gimbalmq.client.options import Start, between, checked_access, instance_settings, positive
+from gimbalmq.client.options import (
+    LitePullTuning,
+    Start,
+    checked_access,
+    instance_settings,
+    pull_settings,
+    settings_of,
+)
 from gimbalmq.client.options import start_from as read_start
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.client.watched import Watched
@@ -24,7 +33,7 @@ from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.offset import max_offset, min_offset, offset_at, store_offset, stored_offset
 from gimbalmq.flows.route import fetch_route
 from gimbalmq.model.queue import MessageQueue, sorted_queues
-from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
+from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
 from gimbalmq.runtime.polling import PollQueue
@@ -58,37 +67,41 @@ class LitePullReader(FetchingConsumer[_LifeT]):
         pull_threshold_size_for_queue: int = 100,
         consume_max_span: int = 2000,
         pulls_ahead: int = 32,
-        **access: Unpack[AccessOptions],
+        broker_suspend_max_time_s: float = 20.0,
+        **tuning: Unpack[LitePullTuning],
     ) -> None:
-        timers = {
+        given = {
+            "auto_commit_interval_s": auto_commit_interval_s,
+            "rebalance_interval_s": rebalance_interval_s,
             "poll_name_server_interval_s": poll_name_server_interval_s,
             "heartbeat_broker_interval_s": heartbeat_broker_interval_s,
+            "pull_batch_size": pull_batch_size,
+            "pull_threshold_for_all": pull_threshold_for_all,
+            "pull_threshold_for_queue": pull_threshold_for_queue,
+            "pull_threshold_size_for_queue": pull_threshold_size_for_queue,
+            "consume_max_span": consume_max_span,
+            "pulls_ahead": pulls_ahead,
+            "broker_suspend_max_time_s": broker_suspend_max_time_s,
+            **tuning,
         }
         super().__init__(
             group,
-            checked_access(nameserver, access),
-            instance_settings(timers),
+            checked_access(nameserver, tuning, LitePullTuning),
+            instance_settings(given),
             allocation=allocation,
             client_id=client_id,
         )
         self._start = read_start(start_from)
         self._auto_commit = auto_commit
-        self._limits = FlowLimits(
-            between("pull_threshold_for_queue", pull_threshold_for_queue, 1, 65535),
-            between("pull_threshold_size_for_queue", pull_threshold_size_for_queue, 1, 1024),
-            between("consume_max_span", consume_max_span, 1, 65535),
-            pull_threshold_for_all=between(
-                "pull_threshold_for_all", pull_threshold_for_all, 1, 2**31 - 1
-            ),
+        self._settings = ConsumerSettings(
+            group=self._wire_group,
+            client_id=self.client_id,
+            pull_idle_limit_s=None,
+            limits=FlowLimits(**settings_of(FlowLimits, given)),
+            **settings_of(ConsumerSettings, given),
         )
-        self._rebalance_interval_s = positive("rebalance_interval_s", rebalance_interval_s)
-        self._commit_interval_s = positive("auto_commit_interval_s", auto_commit_interval_s)
-        self._pulls = PullSettings(
-            consume_type="CONSUME_ACTIVELY",
-            pull_batch_size=between("pull_batch_size", pull_batch_size, 1, 1024),
-            broker_suspend_max_time_s=20.0,
-            pulls_ahead=between("pulls_ahead", pulls_ahead, 0, 1024),
-            namespace=self._names.name,
+        self._pulls = pull_settings(
+            given, consume_type="CONSUME_ACTIVELY", namespace=self._names.name
         )
         self._mode: Literal["", "subscribe", "assign"] = ""
         self._assigned: frozenset[MessageQueue] = frozenset()
@@ -181,20 +194,14 @@ class LitePullReader(FetchingConsumer[_LifeT]):
 
     def _new_host(self, instance: ClientInstance, now_ms: int) -> ConsumerHost:
         subscriptions = self._subscriptions(now_ms)
-        settings = ConsumerSettings(
-            group=self._wire_group,
-            client_id=self.client_id,
-            rebalance_interval_s=self._rebalance_interval_s,
-            persist_consumer_offset_interval_s=self._commit_interval_s,
-            pull_idle_limit_s=None,
-            limits=self._limits,
-            manual=self._mode == "assign",
-        )
+        settings = msgspec.structs.replace(self._settings, manual=self._mode == "assign")
         return ConsumerHost(
             instance,
             ConsumerMachine(settings, self._strategy, subscriptions),
             subscriptions,
-            offsets=BrokerOffsets(instance, self._wire_group, self._start),
+            offsets=BrokerOffsets(
+                instance, self._wire_group, self._start, timeout_s=settings.offset_timeout_s
+            ),
             start=self._start,
             pulls=self._pulls,
             announced=self._membership.announce,
@@ -203,23 +210,29 @@ class LitePullReader(FetchingConsumer[_LifeT]):
 
     # ---- questions, as flows -----------------------------------------------------------------
 
+    @property
+    def _offset_timeout_s(self) -> float:
+        return self._settings.offset_timeout_s
+
     def _commit_flow(self) -> Flow[dict[MessageQueue, int]]:
         offsets = self._membership.ask(_progress)
         for queue, offset in offsets.items():
             address = yield from self._master(queue)
-            yield from store_offset(address, self._wire_group, queue, offset)
+            yield from store_offset(
+                address, self._wire_group, queue, offset, self._offset_timeout_s
+            )
         return {self._names.user_queue(queue): offset for queue, offset in offsets.items()}
 
     def _committed_flow(self, queue: MessageQueue) -> Flow[int | None]:
         queue = self._names.wire_queue(queue)
         address = yield from self._master(queue)
-        return (yield from stored_offset(address, self._wire_group, queue))
+        return (yield from stored_offset(address, self._wire_group, queue, self._offset_timeout_s))
 
     def _seek_flow(self, queue: MessageQueue, offset: int) -> Flow[None]:
         queue = self._names.wire_queue(queue)
         address = yield from self._master(queue)
-        lowest = yield from min_offset(address, queue)
-        highest = yield from max_offset(address, queue)
+        lowest = yield from min_offset(address, queue, self._offset_timeout_s)
+        highest = yield from max_offset(address, queue, self._offset_timeout_s)
         if not lowest <= offset <= highest:
             raise OffsetError(
                 f"{queue.path} stores the offsets {lowest} to {highest}: {offset} is outside"
@@ -231,11 +244,12 @@ class LitePullReader(FetchingConsumer[_LifeT]):
     def _offset_at_flow(self, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
         queue = self._names.wire_queue(queue)
         address = yield from self._master(queue)
-        return (yield from offset_at(address, queue, timestamp_ms))
+        return (yield from offset_at(address, queue, timestamp_ms, self._offset_timeout_s))
 
     def _queues_flow(self, topic: str) -> Flow[tuple[MessageQueue, ...]]:
-        nameservers = self._membership.instance.nameservers
-        route = yield from fetch_route(nameservers, self._names.wire(topic))
+        instance = self._membership.instance
+        timeout_s = instance.settings.mq_client_api_timeout_s
+        route = yield from fetch_route(instance.nameservers, self._names.wire(topic), timeout_s)
         return self._names.user_queues(sorted_queues(route.subscribe_queues()))
 
     def _master(self, queue: MessageQueue) -> Flow[str]:
@@ -243,7 +257,8 @@ class LitePullReader(FetchingConsumer[_LifeT]):
         instance = self._membership.instance
         known = self._membership.ask(lambda _host: instance.routes.master(queue))
         if known is None:
-            route = yield from fetch_route(instance.nameservers, queue.topic)
+            timeout_s = instance.settings.mq_client_api_timeout_s
+            route = yield from fetch_route(instance.nameservers, queue.topic, timeout_s)
             brokers = route.broker(queue.broker)
             known = None if brokers is None else brokers.master
         if known is None:
@@ -279,6 +294,11 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
         consume_max_span: As in Java.
         pull_threshold_for_all: How many messages may wait to be polled, of all queues together.
         pulls_ahead: As for `PushConsumer`.
+        broker_suspend_max_time_s, consumer_timeout_when_suspend_s: How long a broker may hold a
+            pull while there is nothing new, and how long it is waited for.
+        pull_time_delay_when_exception_s, pull_time_delay_when_flow_control_s,
+        mq_client_api_timeout_s, offset_timeout_s, rebalance_min_interval_s, rebalance_retry_s,
+        use_heartbeat_v2: As for `PushConsumer`.
         access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
             reached; see `AccessOptions`.
     """

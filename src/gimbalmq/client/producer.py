@@ -84,7 +84,8 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         enable_trace, trace_topic: Write message traces as Java's clients do.
         create_topic_key, default_topic_queue_nums: The template of topics that do not exist yet,
             and how many queues to ask for.
-        max_message_size, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
+        max_message_size, poll_name_server_interval_s, heartbeat_broker_interval_s,
+        mq_client_api_timeout_s: As in Java.
     """
 
     def _prepare_life(self) -> None:

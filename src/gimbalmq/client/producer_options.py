@@ -11,9 +11,8 @@ from typing import Final, Generic, Literal, TypeVar, Unpack
 
 import msgspec
 
-from gimbalmq.client.access import AccessOptions
 from gimbalmq.client.batching import Batching
-from gimbalmq.client.options import checked_access
+from gimbalmq.client.options import ClientTuning, checked_access, settings_of
 from gimbalmq.client.outbound import SenderSettings
 from gimbalmq.client.shared import wire_client_id
 from gimbalmq.core.fault import FaultTolerance
@@ -66,9 +65,9 @@ class ProducerOptions(ABC, Generic[_CheckT]):
         default_topic_queue_nums: int = 4,
         poll_name_server_interval_s: float = 30.0,
         heartbeat_broker_interval_s: float = 30.0,
-        **access: Unpack[AccessOptions],
+        **tuning: Unpack[ClientTuning],
     ) -> None:
-        self._access = checked_access(nameserver, access)
+        self._access = checked_access(nameserver, tuning, ClientTuning)
         self.group = _own_group(group)
         sync_policy, async_policy = _policies(
             retries,
@@ -103,6 +102,7 @@ class ProducerOptions(ABC, Generic[_CheckT]):
         self._instance_settings = InstanceSettings(
             poll_name_server_interval_s=poll_name_server_interval_s,
             heartbeat_broker_interval_s=heartbeat_broker_interval_s,
+            **settings_of(InstanceSettings, tuning),
         )
         # A producer needs no strategy; the default lets it share a consumer's instance.
         self.client_id = wire_client_id(client_id, FALLBACK_STRATEGY)

@@ -6,11 +6,18 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Self, TypeVar, Unpack
 
-from gimbalmq.client.access import Access, AccessOptions
+from gimbalmq.client.access import Access
 from gimbalmq.client.group_consumer import GroupConsumer
 from gimbalmq.client.lifetime import Lifetime
 from gimbalmq.client.membership import MemberLife, Membership
-from gimbalmq.client.options import between, checked_access, instance_settings, positive
+from gimbalmq.client.options import (
+    ConsumerTuning,
+    between,
+    checked_access,
+    instance_settings,
+    positive,
+    settings_of,
+)
 from gimbalmq.client.pull_schedule import PullSchedule, PullTask, Schedule
 from gimbalmq.client.shared import InstanceHolder
 from gimbalmq.client.stats import Crew, Probe, probe_of
@@ -61,25 +68,29 @@ class PullReader(GroupConsumer[_LifeT]):
         poll_name_server_interval_s: float = 30.0,
         heartbeat_broker_interval_s: float = 30.0,
         pull_thread_nums: int = 20,
-        **access: Unpack[AccessOptions],
+        consumer_pull_timeout_s: float = 10.0,
+        **tuning: Unpack[ConsumerTuning],
     ) -> None:
-        timers = {
+        given = {
+            "rebalance_interval_s": rebalance_interval_s,
             "poll_name_server_interval_s": poll_name_server_interval_s,
             "heartbeat_broker_interval_s": heartbeat_broker_interval_s,
+            **tuning,
         }
         super().__init__(
             group,
-            checked_access(nameserver, access),
-            instance_settings(timers),
+            checked_access(nameserver, tuning, ConsumerTuning),
+            instance_settings(given),
             allocation=allocation,
             client_id=client_id,
         )
         self._settings = ConsumerSettings(
             group=self._wire_group,
             client_id=self.client_id,
-            rebalance_interval_s=positive("rebalance_interval_s", rebalance_interval_s),
             pull_idle_limit_s=None,
+            **settings_of(ConsumerSettings, given),
         )
+        self._pull_timeout_s = positive("consumer_pull_timeout_s", consumer_pull_timeout_s)
         self._threads = between("pull_thread_nums", pull_thread_nums, 1, 1000)
         self._schedule: Schedule | None = None
         self._scheduled: dict[str, PullTask] = {}
@@ -174,6 +185,10 @@ class PullReader(GroupConsumer[_LifeT]):
 
     # ---- reading, as flows -------------------------------------------------------------------
 
+    @property
+    def _offset_timeout_s(self) -> float:
+        return self._settings.offset_timeout_s
+
     def _queues_flow(self, topic: str) -> Flow[tuple[MessageQueue, ...]]:
         route = yield from self._route(self._names.wire(topic), fresh=True)
         return self._names.user_queues(sorted_queues(route.subscribe_queues()))
@@ -193,6 +208,7 @@ class PullReader(GroupConsumer[_LifeT]):
             subscription=parse_tags(queue.topic, tags, 0),
             max_messages=max_messages,
             wait_s=wait_s,
+            timeout_s=self._pull_timeout_s,
         )
         for message in result.messages:
             message.namespace = self._names.name
@@ -201,25 +217,25 @@ class PullReader(GroupConsumer[_LifeT]):
     def _committed_flow(self, queue: MessageQueue) -> Flow[int | None]:
         queue = self._names.wire_queue(queue)
         address = yield from self._address(queue, master=True)
-        return (yield from stored_offset(address, self._wire_group, queue))
+        return (yield from stored_offset(address, self._wire_group, queue, self._offset_timeout_s))
 
     def _commit_flow(self, queue: MessageQueue, offset: int) -> Flow[None]:
         if offset < 0:
             raise ConfigurationError(f"offset {offset} of {queue.path} is below 0")
         queue = self._names.wire_queue(queue)
         address = yield from self._address(queue, master=True)
-        yield from store_offset(address, self._wire_group, queue, offset)
+        yield from store_offset(address, self._wire_group, queue, offset, self._offset_timeout_s)
 
     def _bounds_flow(self, queue: MessageQueue) -> Flow[tuple[int, int]]:
         queue = self._names.wire_queue(queue)
         address = yield from self._address(queue)
-        lowest = yield from min_offset(address, queue)
-        return lowest, (yield from max_offset(address, queue))
+        lowest = yield from min_offset(address, queue, self._offset_timeout_s)
+        return lowest, (yield from max_offset(address, queue, self._offset_timeout_s))
 
     def _offset_at_flow(self, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
         queue = self._names.wire_queue(queue)
         address = yield from self._address(queue)
-        return (yield from offset_at(address, queue, timestamp_ms))
+        return (yield from offset_at(address, queue, timestamp_ms, self._offset_timeout_s))
 
     def _address(self, queue: MessageQueue, *, master: bool = False) -> Flow[str]:
         """Where a queue can be read, or where its group's offset is kept: at the master only."""
@@ -236,7 +252,9 @@ class PullReader(GroupConsumer[_LifeT]):
     def _route(self, topic: str, *, fresh: bool) -> Flow[TopicRoute]:
         known = None if fresh else self._routes.get(topic)
         if known is None:
-            known = yield from fetch_route(self._membership.instance.nameservers, topic)
+            instance = self._membership.instance
+            timeout_s = instance.settings.mq_client_api_timeout_s
+            known = yield from fetch_route(instance.nameservers, topic, timeout_s)
             self._routes[topic] = known
         return known
 
@@ -258,6 +276,9 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
         client_id: A name for this member, unique in the group; None makes one.
         rebalance_interval_s, poll_name_server_interval_s, heartbeat_broker_interval_s: As in Java.
         pull_thread_nums: How many tasks of `schedule` run at once.
+        consumer_pull_timeout_s: How long an answer to `pull` may take, beyond its `wait_s`.
+        mq_client_api_timeout_s, offset_timeout_s, rebalance_min_interval_s, rebalance_retry_s,
+        use_heartbeat_v2: As for `PushConsumer`.
         access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
             reached; see `AccessOptions`.
     """

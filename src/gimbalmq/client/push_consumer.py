@@ -74,6 +74,16 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
         workers: Threads that run listeners.
         rebalance_interval_s, pull_idle_limit_s, persist_consumer_offset_interval_s,
         poll_name_server_interval_s, heartbeat_broker_interval_s: Timers, with Java's defaults.
+        rebalance_min_interval_s, rebalance_retry_s: Least pause between two passes, and the first
+            pause after one that was incomplete.
+        mq_client_api_timeout_s, offset_timeout_s, lock_timeout_s: How long servers may take to
+            answer: in general, about offsets, about locks.
+        pull_interval_s: Pause between two pulls of a queue that has messages.
+        broker_suspend_max_time_s, consumer_timeout_when_suspend_s: How long a broker may hold a
+            pull while there is nothing new, and how long it is waited for.
+        pull_time_delay_when_exception_s, pull_time_delay_when_flow_control_s: Pause after a pull
+            that failed, and after one that a broker refused because it has too much to do.
+        redeliver_s: Pause before a message that no broker takes back is delivered again here.
         pull_batch_size, pull_threshold_for_queue, pull_threshold_size_for_queue (MiB),
         consume_concurrently_max_span, max_reconsume_times: As in Java (-1: 16 attempts; in ordered
             groups, for ever).
@@ -82,6 +92,7 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
         suspend_current_queue_time_s: Pause of an ordered queue after a failure.
         lock_renew_s, lock_trust_s: How often queue locks are renewed, and for how long one counts;
             the same for all members.
+        lock_retry_s: Pause before a lock that somebody else has is asked for again.
         take_over_grace_s, take_over_foreign_grace_s: How long a member must be gone before its
             locks are taken over; in groups with foreign members only when the second is given,
             above 30 s.

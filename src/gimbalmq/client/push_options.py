@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gimbalmq.client.options import PushTuning, between, not_negative, positive
+import msgspec
+
+from gimbalmq.client.options import PushTuning, positive, pull_settings, settings_of
 from gimbalmq.core.consumer.keyed import KeyOf
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.delays import DEFAULT_DELAY_LEVELS_MS, retry_delay_ms
@@ -36,62 +38,25 @@ _REJOIN_GRACE_MAX_S: Final = 3600.0
 
 def machine_options(tuning: PushTuning) -> dict[str, Any]:
     """Those of the options that the machine takes, by its names for them."""
-    times: dict[str, Any] = {
-        name: positive(name, tuning[name])
-        for name in (
-            "persist_consumer_offset_interval_s",
-            "lock_renew_s",
-            "lock_trust_s",
-            "take_over_grace_s",
-            "weights_interval_s",
-        )
-        if name in tuning
-    }
-    if "release_drain_s" in tuning:
-        times["release_drain_s"] = not_negative("release_drain_s", tuning["release_drain_s"])
-    grace_s = tuning.get("take_over_foreign_grace_s")
-    if grace_s is not None:
-        times["take_over_foreign_grace_s"] = positive("take_over_foreign_grace_s", grace_s)
-    if "suspend_current_queue_time_s" in tuning:
-        pause_s = tuning["suspend_current_queue_time_s"]
-        times["suspend_current_queue_s"] = positive("suspend_current_queue_time_s", pause_s)
-    if "consume_timeout_s" in tuning:
-        limit_s = tuning["consume_timeout_s"]
-        times["consume_timeout_s"] = (
-            None if limit_s is None else positive("consume_timeout_s", limit_s)
-        )
-    times["rejoin_grace_s"] = rejoin_grace(tuning)
     attempts = tuning.get("max_reconsume_times", -1)
-    times["ordered_reconsume_max"] = None if attempts < 0 else attempts
-    bounds = {
-        "pull_threshold_for_queue": 65535,
-        "pull_threshold_size_for_queue": 1024,
-        "consume_concurrently_max_span": 65535,
+    return {
+        **settings_of(ConsumerSettings, tuning),
+        "rejoin_grace_s": rejoin_grace(tuning),
+        "ordered_reconsume_max": None if attempts < 0 else attempts,
+        "limits": FlowLimits(**settings_of(FlowLimits, tuning)),
     }
-    given: dict[str, Any] = dict(tuning)
-    limits = {
-        name: between(name, given[name], 1, highest)
-        for name, highest in bounds.items()
-        if name in given
-    }
-    for name, highest in (
-        ("pull_threshold_for_topic", 6_553_500),
-        ("pull_threshold_size_for_topic", 102_400),
-    ):
-        if given.get(name, -1) != -1:
-            limits[name] = between(name, given[name], 1, highest)
-    return {**times, "limits": FlowLimits(**limits)}
 
 
 def pull_options(tuning: PushTuning, namespace: str | None) -> PullSettings:
     """How messages are pulled, and how often they are tried."""
     attempts = tuning.get("max_reconsume_times", -1)
-    return PullSettings(
-        pull_batch_size=between("pull_batch_size", tuning.get("pull_batch_size", 32), 1, 1024),
-        pulls_ahead=between("pulls_ahead", tuning.get("pulls_ahead", 32), 0, 1024),
-        max_reconsume_times=16 if attempts < 0 else attempts,
-        namespace=namespace,
+    pulls = pull_settings(
+        tuning, max_reconsume_times=16 if attempts < 0 else attempts, namespace=namespace
     )
+    if tuning.get("pull_interval_s"):
+        # Whoever wants pauses between pulls does not want more of them at once.
+        return msgspec.structs.replace(pulls, pulls_ahead=0)
+    return pulls
 
 
 def patience_s(settings: ConsumerSettings, attempts: int) -> float:

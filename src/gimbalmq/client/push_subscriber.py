@@ -13,7 +13,6 @@ from typing import TypeVar, Unpack, overload
 
 import msgspec
 
-from gimbalmq.client.access import client_access
 from gimbalmq.client.events import EventLog, event_place
 from gimbalmq.client.group_consumer import FetchingConsumer
 from gimbalmq.client.hooks import AfterHook, BeforeHook
@@ -23,7 +22,7 @@ from gimbalmq.client.options import (
     PushTuning,
     Start,
     between,
-    check_options,
+    checked_access,
     instance_settings,
     offset_folder,
     positive,
@@ -89,10 +88,9 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         pull_idle_limit_s: float = 120.0,
         **tuning: Unpack[PushTuning],
     ) -> None:
-        check_options(tuning, PushTuning.__annotations__)
         super().__init__(
             group,
-            client_access(nameserver, tuning),
+            checked_access(nameserver, tuning, PushTuning),
             instance_settings(tuning),
             allocation=allocation,
             client_id=client_id,
@@ -280,11 +278,18 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         offsets: OffsetKeeper
         if self._settings.broadcasting:
             path = self._offset_folder / "offsets.json"
-            offsets = self._local = LocalOffsets(instance, path, self._start)
+            offsets = self._local = LocalOffsets(
+                instance, path, self._start, timeout_s=self._settings.offset_timeout_s
+            )
         else:
             own_retry = retry_topic(self._wire_group)
             subscriptions[own_retry] = parse_tags(own_retry, "*", now_ms)
-            offsets = BrokerOffsets(instance, self._wire_group, self._start)
+            offsets = BrokerOffsets(
+                instance,
+                self._wire_group,
+                self._start,
+                timeout_s=self._settings.offset_timeout_s,
+            )
         return ConsumerHost(
             instance,
             ConsumerMachine(self._settings, self._strategy, subscriptions, key_of=self._key_of),

@@ -72,8 +72,11 @@ class SharedInstance:
     def __init__(self, instance: ClientInstance, access: Access) -> None:
         self.instance = instance
         self.access = access
-        self.pool = ConnectionPool(reach=access.reach)
-        self._engine = Engine(instance.client_id, instance, reach=access.reach)
+        limit_s = access.reach.connect_timeout_s
+        self.pool = ConnectionPool(connect_timeout_s=limit_s, reach=access.reach)
+        self._engine = Engine(
+            instance.client_id, instance, connect_timeout_s=limit_s, reach=access.reach
+        )
         self.users = 0
 
     def start(self) -> None:

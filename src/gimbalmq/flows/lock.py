@@ -21,22 +21,35 @@ _TIMEOUT_S = 1.0
 
 
 def lock(
-    address: str, group: str, client_id: str, queues: Sequence[MessageQueue]
+    address: str,
+    group: str,
+    client_id: str,
+    queues: Sequence[MessageQueue],
+    timeout_s: float = _TIMEOUT_S,
 ) -> Flow[frozenset[MessageQueue]]:
     """Take or renew locks on one broker; returns the queues that are now this member's."""
     body = encode_lock(LockBody(group, client_id, tuple(queues)))
-    answer = yield from checked_call(address, lock_request(queues[0].broker, body), _TIMEOUT_S)
+    answer = yield from checked_call(address, lock_request(queues[0].broker, body), timeout_s)
     return decode_locked(answer.body)
 
 
-def unlock(address: str, group: str, client_id: str, queues: Sequence[MessageQueue]) -> Flow[None]:
+def unlock(
+    address: str,
+    group: str,
+    client_id: str,
+    queues: Sequence[MessageQueue],
+    timeout_s: float = _TIMEOUT_S,
+) -> Flow[None]:
     """Give locks back and wait until the broker has noted it."""
     body = encode_lock(LockBody(group, client_id, tuple(queues)))
-    yield from checked_call(address, unlock_request(queues[0].broker, body), _TIMEOUT_S)
+    yield from checked_call(address, unlock_request(queues[0].broker, body), timeout_s)
 
 
 def unlock_for(
-    addresses: Mapping[str, Sequence[MessageQueue]], group: str, dead: Iterable[str]
+    addresses: Mapping[str, Sequence[MessageQueue]],
+    group: str,
+    dead: Iterable[str],
+    timeout_s: float = _TIMEOUT_S,
 ) -> Flow[None]:
     """Take the locks of members that are gone off these queues, by broker address.
 
@@ -45,6 +58,6 @@ def unlock_for(
     for client_id in sorted(dead):
         for address, queues in addresses.items():
             try:
-                yield from unlock(address, group, client_id, queues)
+                yield from unlock(address, group, client_id, queues, timeout_s)
             except (TransportError, BrokerError):
                 continue

@@ -24,6 +24,7 @@ from gimbalmq.wire.headers import (
 from gimbalmq.wire.names import RETRY_PREFIX
 
 __all__ = [
+    "OFFSET_TIMEOUT_S",
     "StartFrom",
     "StartPolicy",
     "hand_over",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 #: Java's time-out for offset requests.
-_TIMEOUT_S = 5.0
+OFFSET_TIMEOUT_S = 5.0
 
 
 class StartPolicy(enum.Enum):
@@ -55,13 +56,15 @@ class StartFrom(msgspec.Struct, frozen=True):
     timestamp_ms: int = 0
 
 
-def stored_offset(address: str, group: str, queue: MessageQueue) -> Flow[int | None]:
+def stored_offset(
+    address: str, group: str, queue: MessageQueue, timeout_s: float = OFFSET_TIMEOUT_S
+) -> Flow[int | None]:
     """The group's offset as the broker has it; None when there is none.
 
     A 5.x or 4.9 broker answers 0 for a young queue that the group never read.
     """
     request = query_offset_request(group, queue)
-    answer = yield from call(address, request, _TIMEOUT_S)
+    answer = yield from call(address, request, timeout_s)
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     if answer.code != ResponseCode.SUCCESS:
@@ -71,13 +74,25 @@ def stored_offset(address: str, group: str, queue: MessageQueue) -> Flow[int | N
     return None if offset < 0 else offset
 
 
-def store_offset(address: str, group: str, queue: MessageQueue, offset: int) -> Flow[None]:
+def store_offset(
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    timeout_s: float = OFFSET_TIMEOUT_S,
+) -> Flow[None]:
     """Store the group's offset and wait until the broker has it."""
-    yield from checked_call(address, update_offset_request(group, queue, offset), _TIMEOUT_S)
+    yield from checked_call(address, update_offset_request(group, queue, offset), timeout_s)
 
 
 def hand_over(
-    address: str, group: str, queue: MessageQueue, offset: int, *, force: bool = False
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    *,
+    force: bool = False,
+    timeout_s: float = OFFSET_TIMEOUT_S,
 ) -> Flow[None]:
     """Store the last offset of a queue that is given up, without moving it back.
 
@@ -85,33 +100,41 @@ def hand_over(
     is looked at first; `force` is for a reset that means to move it.
     """
     if not force:
-        stored = yield from stored_offset(address, group, queue)
+        stored = yield from stored_offset(address, group, queue, timeout_s)
         if stored is not None and stored >= offset:
             return
-    yield from store_offset(address, group, queue, offset)
+    yield from store_offset(address, group, queue, offset, timeout_s)
 
 
-def max_offset(address: str, queue: MessageQueue) -> Flow[int]:
+def max_offset(address: str, queue: MessageQueue, timeout_s: float = OFFSET_TIMEOUT_S) -> Flow[int]:
     """One past the last message of the queue."""
-    return (yield from _offset(address, max_offset_request(queue)))
+    return (yield from _offset(address, max_offset_request(queue), timeout_s))
 
 
-def min_offset(address: str, queue: MessageQueue) -> Flow[int]:
+def min_offset(address: str, queue: MessageQueue, timeout_s: float = OFFSET_TIMEOUT_S) -> Flow[int]:
     """The first message that is still stored."""
-    return (yield from _offset(address, min_offset_request(queue)))
+    return (yield from _offset(address, min_offset_request(queue), timeout_s))
 
 
-def offset_at(address: str, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
+def offset_at(
+    address: str, queue: MessageQueue, timestamp_ms: int, timeout_s: float = OFFSET_TIMEOUT_S
+) -> Flow[int]:
     """The first message stored at or after a time (4.x: the one closest to it)."""
-    return (yield from _offset(address, search_offset_request(queue, timestamp_ms)))
+    return (yield from _offset(address, search_offset_request(queue, timestamp_ms), timeout_s))
 
 
-def _offset(address: str, request: Command) -> Flow[int]:
-    return parse_offset((yield from checked_call(address, request, _TIMEOUT_S)))
+def _offset(address: str, request: Command, timeout_s: float) -> Flow[int]:
+    return parse_offset((yield from checked_call(address, request, timeout_s)))
 
 
 def start_offset(
-    address: str, group: str, queue: MessageQueue, start: StartFrom, *, new: bool = False
+    address: str,
+    group: str,
+    queue: MessageQueue,
+    start: StartFrom,
+    *,
+    new: bool = False,
+    timeout_s: float = OFFSET_TIMEOUT_S,
 ) -> Flow[int]:
     """Where a push consumer starts to read, by Java's table.
 
@@ -121,14 +144,19 @@ def start_offset(
     group was consuming its topic, is read from its beginning: what was sent to it before anybody
     noticed is not skipped, as Java may.
     """
-    stored = yield from stored_offset(address, group, queue)
+    stored = yield from stored_offset(address, group, queue, timeout_s)
     if stored is not None:
         return stored
-    return (yield from starting_offset(address, queue, start, new=new))
+    return (yield from starting_offset(address, queue, start, new=new, timeout_s=timeout_s))
 
 
 def starting_offset(
-    address: str, queue: MessageQueue, start: StartFrom, *, new: bool = False
+    address: str,
+    queue: MessageQueue,
+    start: StartFrom,
+    *,
+    new: bool = False,
+    timeout_s: float = OFFSET_TIMEOUT_S,
 ) -> Flow[int]:
     """Where to start in a queue that was never read, by the start policy."""
     retry = queue.topic.startswith(RETRY_PREFIX)
@@ -136,10 +164,10 @@ def starting_offset(
         case StartPolicy.LAST:
             if retry:
                 return 0
-            return (yield from (min_offset if new else max_offset)(address, queue))
+            return (yield from (min_offset if new else max_offset)(address, queue, timeout_s))
         case StartPolicy.FIRST:
             return 0
         case StartPolicy.TIMESTAMP:
             if retry:
-                return (yield from max_offset(address, queue))
-            return (yield from offset_at(address, queue, start.timestamp_ms))
+                return (yield from max_offset(address, queue, timeout_s))
+            return (yield from offset_at(address, queue, start.timestamp_ms, timeout_s))

@@ -12,8 +12,8 @@ from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["pull"]
 
-#: Java lets a long poll take this much longer than the broker was told to hold it.
-_MARGIN_S = 10.0
+#: Java's time-out of a pull, and how much longer a long poll may take than the broker holds it.
+_TIMEOUT_S = 10.0
 _SUBSCRIPTION = int(PullFlag.SUBSCRIPTION)
 _SUSPEND = int(PullFlag.SUSPEND)
 _STATUS = {status.value: status for status in PullStatus}
@@ -28,6 +28,7 @@ def pull(
     subscription: SubscriptionData,
     max_messages: int = 32,
     wait_s: float = 0.0,
+    timeout_s: float = _TIMEOUT_S,
 ) -> Flow[PullResult]:
     """Ask for messages from an offset on; with `wait_s` the broker may hold the request.
 
@@ -44,7 +45,7 @@ def pull(
         expression_type=subscription.expression_type,
         subscription_version_ms=subscription.version_ms,
     )
-    answer = yield from call(address, request, wait_s + _MARGIN_S)
+    answer = yield from call(address, request, wait_s + timeout_s)
     status = _STATUS.get(answer.code)
     if status is None:
         raise broker_error(address, request, answer)

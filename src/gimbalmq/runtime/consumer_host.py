@@ -80,7 +80,9 @@ class ConsumerHost:
             instance, offsets, self.dispatch, all_found=self._now_ready
         )
         self._member_calls = MemberCalls(instance, self.group, self._subscriptions, self.dispatch)
-        self._locks = LockCalls(instance, self.group, self.dispatch)
+        self._locks = LockCalls(
+            instance, self.group, self.dispatch, timeout_s=machine.settings.lock_timeout_s
+        )
         self._returns = ReturnCalls(instance, machine.settings, pulls, self.dispatch)
         self._answers = MemberAnswers(instance, machine, self._subscriptions, pulls, self.dispatch)
         self._retry_route = RetryRouteWatch(instance, self.group, self._subscriptions)

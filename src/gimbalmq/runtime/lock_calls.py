@@ -19,9 +19,15 @@ class LockCalls:
     """The lock requests of one group's member."""
 
     def __init__(
-        self, instance: ClientInstance, group: str, dispatch: Callable[[ev.Event], None]
+        self,
+        instance: ClientInstance,
+        group: str,
+        dispatch: Callable[[ev.Event], None],
+        *,
+        timeout_s: float,
     ) -> None:
         self._instance = instance
+        self._timeout_s = timeout_s
         self._group = group
         self._dispatch = dispatch
 
@@ -43,7 +49,7 @@ class LockCalls:
                 self._dispatch(ev.LockAnswered(asked, None, sent_at, "not registered"))
                 continue
             self._instance.driver.spawn(
-                flows.lock(address, self._group, self._instance.client_id, queues),
+                flows.lock(address, self._group, self._instance.client_id, queues, self._timeout_s),
                 functools.partial(self._locked, asked, sent_at),
             )
 
@@ -66,7 +72,7 @@ class LockCalls:
             self._dispatch(ev.Unlocked(queue, epoch))
             return
         self._instance.driver.spawn(
-            flows.unlock(address, self._group, self._instance.client_id, [queue]),
+            flows.unlock(address, self._group, self._instance.client_id, [queue], self._timeout_s),
             lambda _result: self._dispatch(ev.Unlocked(queue, epoch)),
         )
 
@@ -84,6 +90,6 @@ class LockCalls:
             if address is not None
         }
         self._instance.driver.spawn(
-            flows.unlock_for(addresses, self._group, effect.members),
+            flows.unlock_for(addresses, self._group, effect.members, self._timeout_s),
             lambda _result: self._dispatch(ev.TakenOver(effect.queues)),
         )

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 from gimbalmq.errors import ConfigurationError, GimbalError, ProtocolError, TransportError
-from gimbalmq.flows.offset import StartFrom, hand_over, start_offset, starting_offset
+from gimbalmq.flows.offset import (
+    OFFSET_TIMEOUT_S,
+    StartFrom,
+    hand_over,
+    start_offset,
+    starting_offset,
+)
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.instance import ClientInstance
 from gimbalmq.wire.bodies import decode_offset_file, encode_offset_file
@@ -53,10 +59,18 @@ class OffsetKeeper(Protocol):
 class BrokerOffsets:
     """Offsets of a clustering group: each queue's on its broker."""
 
-    def __init__(self, instance: ClientInstance, group: str, start: StartFrom) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        start: StartFrom,
+        *,
+        timeout_s: float = OFFSET_TIMEOUT_S,
+    ) -> None:
         self._instance = instance
         self._group = group
         self._start = start
+        self._timeout_s = timeout_s
 
     def find(
         self, queue: MessageQueue, master: str | None, found: Found, *, new: bool = False
@@ -65,7 +79,9 @@ class BrokerOffsets:
         if master is None:
             found(_no_master(queue))
             return
-        flow = start_offset(master, self._group, queue, self._start, new=new)
+        flow = start_offset(
+            master, self._group, queue, self._start, new=new, timeout_s=self._timeout_s
+        )
         self._instance.driver.spawn(flow, found)
 
     def commit(self, queue: MessageQueue, master: str | None, offset: int) -> None:
@@ -81,18 +97,25 @@ class BrokerOffsets:
         if master is None:
             stored(_no_master(queue))
             return
-        self._instance.driver.spawn(
-            hand_over(master, self._group, queue, offset, force=force), stored
-        )
+        flow = hand_over(master, self._group, queue, offset, force=force, timeout_s=self._timeout_s)
+        self._instance.driver.spawn(flow, stored)
 
 
 class LocalOffsets:
     """Offsets of a broadcasting member, in a file of its own."""
 
-    def __init__(self, instance: ClientInstance, path: Path, start: StartFrom) -> None:
+    def __init__(
+        self,
+        instance: ClientInstance,
+        path: Path,
+        start: StartFrom,
+        *,
+        timeout_s: float = OFFSET_TIMEOUT_S,
+    ) -> None:
         self._instance = instance
         self._path = path
         self._start = start
+        self._timeout_s = timeout_s
         self._offsets = _load(path)
         self._changed = False
         self._writer = ThreadPoolExecutor(1, "gimbalmq-offsets")
@@ -107,7 +130,8 @@ class LocalOffsets:
         elif master is None:
             found(_no_master(queue))
         else:
-            self._instance.driver.spawn(starting_offset(master, queue, self._start, new=new), found)
+            flow = starting_offset(master, queue, self._start, new=new, timeout_s=self._timeout_s)
+            self._instance.driver.spawn(flow, found)
 
     def commit(self, queue: MessageQueue, master: str | None, offset: int) -> None:
         """Note progress; the file follows once for all queues of a round."""

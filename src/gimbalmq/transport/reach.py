@@ -64,11 +64,13 @@ def _context(files: TlsFiles) -> ssl.SSLContext:
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys, TLS and address map of one client; `PLAIN` has none of them."""
+    """Keys, TLS and address map of one client, and its patience; `PLAIN` has none of the first."""
 
     credentials: Credentials | None = None
     tls: TlsFiles | ssl.SSLContext | None = None
     address_map: tuple[tuple[str, str], ...] | Callable[[str], str] = ()
+    #: How long a connection may take to be made.
+    connect_timeout_s: float = 3.0
 
     def target(self, address: str) -> str:
         """Where to connect to for a server that is known by an address."""
@@ -113,13 +115,16 @@ def reach_of(
     secret_key: str | None = None,
     tls: bool | ssl.SSLContext | TlsFiles = False,
     address_map: AddressMap | None = None,
+    connect_timeout_s: float = 3.0,
 ) -> Reach:
     """Read the options that every client takes.
 
     Raises:
-        ConfigurationError: one key without the other, or something that is no TLS setting or
-            address.
+        ConfigurationError: one key without the other, or something that is no TLS setting,
+            address or time.
     """
+    if connect_timeout_s <= 0:
+        raise ConfigurationError(f"connect_timeout_s is {connect_timeout_s}: give seconds above 0")
     security: TlsFiles | ssl.SSLContext | None
     if isinstance(tls, bool):
         security = TlsFiles() if tls else None
@@ -134,6 +139,7 @@ def reach_of(
         credentials=credentials_of(access_key, secret_key),
         tls=security,
         address_map=_checked_map(address_map),
+        connect_timeout_s=connect_timeout_s,
     )
 
 

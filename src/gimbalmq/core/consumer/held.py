@@ -30,7 +30,7 @@ class HeldState(enum.Enum):
     LOCATING = "finding the offset to start at"
     PULLING = "pull in flight"
     HELD_BACK = "flow control"
-    WAITING = "waits after a failed pull"
+    WAITING = "waits before its next pull"
     PAUSED = "paused by the user"
     DRAINING = "given up, listeners finish"
     HANDING_OVER = "given up, offset is being stored"

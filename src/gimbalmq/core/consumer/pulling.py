@@ -121,6 +121,12 @@ class PullLoop:
                 messages, offsets, body_bytes=event.body_bytes, next_offset=event.next_offset
             )
             self._arrived(held, batch, now)
+            if self._context.settings.pull_interval_s:
+                held.state = HeldState.WAITING
+                self._context.set_timer(
+                    TimerName.PULL, self._context.settings.pull_interval_s, held
+                )
+                return
         else:
             process.advance(event.next_offset)
         self.pull(held, now)
@@ -144,7 +150,7 @@ class PullLoop:
         self._context.set_timer(TimerName.PULL, delay_s, held)
 
     def retry(self, held: HeldQueue, now: float) -> None:
-        """The pause after a failed pull is over."""
+        """The pause between two pulls is over."""
         if held.state is HeldState.WAITING:
             self.pull(held, now)
 

@@ -30,6 +30,10 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     pull_retry_s: float = 1.0
     #: Pause after a broker said that it is over its own limits (code 215).
     pull_retry_busy_s: float = 0.02
+    #: Pause between two pulls of a queue that has messages (`pullInterval`).
+    pull_interval_s: float = 0.0
+    #: How long a broker may take to say or to store an offset.
+    offset_timeout_s: float = 5.0
     #: Pause before a message whose send-back failed is delivered again locally.
     redeliver_s: float = 5.0
     #: How long running listeners may go on when a queue is given up, before it is handed over.
@@ -45,6 +49,8 @@ class ConsumerSettings(msgspec.Struct, frozen=True, kw_only=True):
     lease: bool = False
     #: Java asks again after 0.5 s; a short pause lets a queue change hands that much sooner.
     lock_retry_s: float = 0.1
+    #: How long a broker may take to answer about locks.
+    lock_timeout_s: float = 1.0
     #: Java renews every 20 s and trusts a lock for 30 s. Renewing every second costs one small
     #: request per broker and lets others take over from a dead member within seconds.
     lock_renew_s: float = 1.0
