@@ -93,7 +93,12 @@ class Admin(AdminQuestions):
     # ---- topics ------------------------------------------------------------------------------
 
     async def topics(self, *, internal: bool = False) -> tuple[str, ...]:
-        """The topics, sorted; `internal` adds RocketMQ's own, retry and dead-letter topics."""
+        """The topics, sorted.
+
+            print(await admin.topics())
+
+        `internal` adds RocketMQ's own, retry and dead-letter topics.
+        """
         return await self._run(self._topics(internal=internal))
 
     async def create_topic(
@@ -104,7 +109,12 @@ class Admin(AdminQuestions):
         perm: int = 6,
         order: bool = False,  # noqa: FBT001, FBT002 - the fifth of five, given by name
     ) -> TopicRoute:
-        """Make a topic, or change an existing one, and wait until clients can see it."""
+        """Make a topic, or change an existing one, and wait until clients can see it.
+
+            await admin.create_topic("orders", queues=8)
+
+        The arguments are those of `gimbalmq.Admin.create_topic`.
+        """
         return await self._run(self._create_topic(topic, queues, brokers, perm, order=order))
 
     async def delete_topic(self, topic: str) -> None:
@@ -112,7 +122,13 @@ class Admin(AdminQuestions):
         await self._run(self._delete_topic(topic))
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where a topic lives: brokers, their addresses, and how many queues each has."""
+        """Where a topic lives: brokers, their addresses, and how many queues each has.
+
+            route = await admin.route("orders")
+            print([broker.name for broker in route.brokers])
+
+        Raises `TopicNotFoundError` when there is no such topic.
+        """
         return await self._run(self._route(topic))
 
     async def topic_stats(self, topic: str) -> TopicStats:
@@ -122,7 +138,12 @@ class Admin(AdminQuestions):
     # ---- groups ------------------------------------------------------------------------------
 
     async def groups(self, *, internal: bool = False) -> tuple[str, ...]:
-        """The consumer groups that brokers know, sorted; `internal` adds RocketMQ's own."""
+        """The consumer groups that brokers know, sorted.
+
+            print(await admin.groups())
+
+        `internal` adds RocketMQ's own.
+        """
         return await self._run(self._groups(internal=internal))
 
     async def group(self, group: str) -> GroupView:
@@ -130,11 +151,23 @@ class Admin(AdminQuestions):
         return await self._run(self._group(group))
 
     async def members(self, group: str) -> tuple[Member, ...]:
-        """Who is in a group now, by client id, from all brokers; empty when nobody is."""
+        """Who is in a group now, by client id, from all brokers; empty when nobody is.
+
+            for member in await admin.members("billing"):
+                print(member.client_id)
+
+        A client id that several clients share is listed once for each of them.
+        """
         return (await self.group(group)).members
 
     async def assignments(self, group: str) -> dict[str, frozenset[MessageQueue]]:
-        """Which queues each member holds, by asking every member."""
+        """Which queues each member holds, by asking every member.
+
+            for client_id, queues in (await admin.assignments("billing")).items():
+                print(client_id, len(queues))
+
+        While the group rebalances, a queue may have no owner, or two.
+        """
         return await self._run(self._assignments(group))
 
     async def diagnose(
@@ -165,13 +198,24 @@ class Admin(AdminQuestions):
         return await self._run(self._consume_stats(group, topic))
 
     async def offsets(self, group: str, topic: str) -> dict[MessageQueue, QueueOffsets]:
-        """What each queue of a topic stores, and how far the group has read it."""
+        """What each queue of a topic stores, and how far the group has read it.
+
+            offsets = await admin.offsets("billing", "orders")
+            print(sum(queue.lag or 0 for queue in offsets.values()))
+
+        Raises `TopicNotFoundError` when there is no such topic.
+        """
         return await self._run(self._offsets(group, topic))
 
     async def reset(
         self, group: str, topic: str, to: ResetWish, *, dry_run: bool = False
     ) -> dict[MessageQueue, int]:
-        """Move a group to other messages of a topic; returns where each queue now stands."""
+        """Move a group to other messages of a topic; returns where each queue now stands.
+
+            await admin.reset("billing", "orders", "earliest", dry_run=True)
+
+        With `dry_run`, only where each would stand.
+        """
         return await self._run(self._reset(group, topic, to, dry_run=dry_run))
 
     # ---- messages ----------------------------------------------------------------------------
@@ -179,7 +223,12 @@ class Admin(AdminQuestions):
     async def message(
         self, which: str | tuple[str, str], *, topic: str | None = None
     ) -> ReceivedMessage:
-        """One stored message: by either of its ids, or by (topic, key)."""
+        """One stored message: by either of its ids, or by (topic, key).
+
+            print((await admin.message(("orders", "42"))).body)
+
+        Raises `OffsetError` when there is no such message, or no longer.
+        """
         return await self._run(self._message(which, topic))
 
     async def messages(self, topic: str, key: str) -> tuple[ReceivedMessage, ...]:

@@ -44,7 +44,12 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
     # ---- what to read ------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
-        """Share a topic with the other members of the group."""
+        """Share a topic with the other members of the group.
+
+            await consumer.subscribe("orders", tags="paid || refunded")
+
+        Before `start` or after; all members have to subscribe to the same.
+        """
         wire_topic = self._choose_topic(topic, tags, sql)
         if sql is not None and self._membership.state == "running":
             await self._membership.shared.run(self._vetting(wire_topic, tags, sql))
@@ -53,7 +58,12 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
             await self._start_now()
 
     async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
+        """Read exactly these queues, whoever else reads them.
+
+            await consumer.assign([MessageQueue("orders", "broker-a", 0)])
+
+        Replaces an earlier assignment.
+        """
         self._take_queues(queues)
         if self._to_start:
             await self._start_now()
@@ -105,6 +115,9 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
     async def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
         """The next messages, from one queue; an empty list when none came in time.
 
+            for message in await consumer.poll(timeout_s=1.0):
+                print(message.queue, message.queue_offset)
+
         With `auto_commit`, everything that earlier polls returned counts as consumed from now on.
         A poll that is cancelled has taken nothing.
         """
@@ -115,7 +128,12 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
         return await self._polls.poll_async(timeout_s)
 
     async def commit(self) -> dict[MessageQueue, int]:
-        """Store the offsets of everything that was polled, and wait; returns what was stored."""
+        """Store the offsets of everything that was polled, and wait.
+
+            stored = await consumer.commit()
+
+        Returns what was stored, by queue.
+        """
         shared = self._membership.shared
         assert self._polls is not None
         self._polls.settle()
@@ -127,6 +145,8 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on reading an assigned queue at another offset.
+
+            await consumer.seek(queue, 0)
 
         Raises:
             OffsetError: the offset is outside of what the broker stores.

@@ -141,7 +141,12 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> None:
-        """Hand a message to the connection and wait for nothing: it may get lost."""
+        """Hand a message to the connection and wait for nothing.
+
+            await producer.send_oneway(Message("orders", b"one book"))
+
+        It may get lost.
+        """
         sender = self._running()
         if self.send_hook is not None:
             await hooked_async(
@@ -162,6 +167,8 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     ) -> tuple[SendResult, ...]:
         """Send messages of one topic together, in order; returns one result per wire batch.
 
+            results = await producer.send_batch([Message("orders", b"%d" % n) for n in range(10)])
+
         Raises:
             SendError: a batch was not stored; says how many before it were.
             ConfigurationError: the topics differ, or a message has a delay.
@@ -181,6 +188,10 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Send what gathers for a batch, and wait until every message has its result.
 
+            sends = [asyncio.ensure_future(producer.send(Message("orders", b"one"))) for _ in range(100)]
+            await asyncio.sleep(0)
+            await producer.flush(timeout_s=10.0)
+
         Raises:
             TransportError: that took longer than `timeout_s`.
         """
@@ -192,7 +203,13 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
             )
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages of a topic are sent to, in the order of the round robin."""
+        """The queues that messages of a topic are sent to.
+
+            first = (await producer.queues("orders"))[0]
+            await producer.send(Message("orders", b"one book"), queue=first)
+
+        In the order of the round robin.
+        """
         sender = self._running()
         info = await sender.info(sender.wire_topic(topic))
         return sender.user_queues(info, topic)

@@ -65,7 +65,13 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
     # ---- reading -----------------------------------------------------------------------------
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic."""
+        """All queues of a topic.
+
+            for queue in await consumer.queues("orders"):
+                print(queue.path, await consumer.bounds(queue))
+
+        Any of them can be pulled from, those of other members, too.
+        """
         return await self._membership.shared.run(self._queues_flow(topic))
 
     async def pull(
@@ -78,6 +84,10 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
     ) -> PullResult:
         """Messages from an offset on, at most 32 at a time from a stock broker.
 
+            result = await consumer.pull(queue, 0, max_messages=8)
+            for message in result.messages:
+                print(message.queue_offset, message.body)
+
         Args:
             queue: Any queue, not only those assigned to this member.
             offset: The first offset wanted.
@@ -89,11 +99,22 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
         return await self._membership.shared.run(flow)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset of a queue, or None."""
+        """The group's stored offset of a queue, or None.
+
+            first = (await consumer.committed(queue)) or 0
+
+        It is the next offset to read.
+        """
         return await self._membership.shared.run(self._committed_flow(queue))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the group's offset of a queue, the next one to read, and wait for it."""
+        """Store the group's offset of a queue, and wait for it.
+
+            result = await consumer.pull(queue, 0)
+            await consumer.commit(queue, result.next_offset)
+
+        The offset is the next one to read.
+        """
         await self._membership.shared.run(self._commit_flow(queue, offset))
 
     async def bounds(self, queue: MessageQueue) -> tuple[int, int]:

@@ -58,6 +58,12 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
     async def start(self) -> Self:
         """Join the group and start to consume.
 
+            await consumer.start()
+            try:
+                print(consumer.state)
+            finally:
+                await consumer.stop()
+
         Raises:
             TransportError: no name server can be reached.
             StateError: started twice, or nothing is subscribed.
@@ -128,6 +134,8 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
     async def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.
 
+            await consumer.stop(drain_s=30.0)
+
         Args:
             drain_s: How long to wait for running listeners; those that take longer are
                 cancelled, and their messages delivered again, to the next owner of their queue.
@@ -148,6 +156,9 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
 
     async def run(self) -> None:
         """Start, consume until SIGINT or SIGTERM, then stop; on the main thread's loop.
+
+            if __name__ == "__main__":
+                asyncio.run(consumer.run())
 
         Where the loop cannot take signals, cancel the task to stop.
         """

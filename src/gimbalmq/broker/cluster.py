@@ -211,11 +211,18 @@ class EmbeddedCluster:
         self.stop()
 
     def kill(self, name: str) -> None:
-        """End a broker, or `nameserver`, as a crash would: no good-bye, nothing saved."""
+        """End a broker, or `nameserver`, as a crash would.
+
+            cluster.kill("broker-a")
+
+        No good-bye, nothing saved; `restart` brings it back.
+        """
         self._running_host().kill(self._plan(name).name)
 
     def restart(self, name: str) -> None:
         """Start a broker, or `nameserver`, again on its port and data, and wait until it serves.
+
+            cluster.restart("broker-a")
 
         One that still runs is stopped cleanly first.
         """
@@ -254,6 +261,8 @@ class EmbeddedCluster:
         timeout_s: float = 15.0,
     ) -> None:
         """Make a topic with `queues` queues on each broker (or each of `brokers`).
+
+            cluster.create_topic("orders", queues=4)
 
         Waits until the name server gives its route, so that every client sees it at once.
         """

@@ -92,7 +92,12 @@ class Admin(AdminQuestions):
     # ---- topics ------------------------------------------------------------------------------
 
     def topics(self, *, internal: bool = False) -> tuple[str, ...]:
-        """The topics, sorted; `internal` adds RocketMQ's own, retry and dead-letter topics."""
+        """The topics, sorted.
+
+            print(admin.topics())
+
+        `internal` adds RocketMQ's own, retry and dead-letter topics.
+        """
         return self._run(self._topics(internal=internal))
 
     def create_topic(
@@ -104,6 +109,8 @@ class Admin(AdminQuestions):
         order: bool = False,  # noqa: FBT001, FBT002 - the fifth of five, given by name
     ) -> TopicRoute:
         """Make a topic, or change an existing one, and wait until clients can see it.
+
+            admin.create_topic("orders", queues=8)
 
         Args:
             topic: Its name.
@@ -127,6 +134,9 @@ class Admin(AdminQuestions):
     def route(self, topic: str) -> TopicRoute:
         """Where a topic lives: brokers, their addresses, and how many queues each has.
 
+            route = admin.route("orders")
+            print([broker.name for broker in route.brokers])
+
         Raises:
             TopicNotFoundError: there is no such topic.
         """
@@ -139,7 +149,12 @@ class Admin(AdminQuestions):
     # ---- groups ------------------------------------------------------------------------------
 
     def groups(self, *, internal: bool = False) -> tuple[str, ...]:
-        """The consumer groups that brokers know, sorted; `internal` adds RocketMQ's own."""
+        """The consumer groups that brokers know, sorted.
+
+            print(admin.groups())
+
+        `internal` adds RocketMQ's own.
+        """
         return self._run(self._groups(internal=internal))
 
     def group(self, group: str) -> GroupView:
@@ -152,12 +167,18 @@ class Admin(AdminQuestions):
     def members(self, group: str) -> tuple[Member, ...]:
         """Who is in a group now, by client id, from all brokers; empty when nobody is.
 
+            for member in admin.members("billing"):
+                print(member.client_id)
+
         A client id that several clients share is listed once for each of them.
         """
         return self.group(group).members
 
     def assignments(self, group: str) -> dict[str, frozenset[MessageQueue]]:
         """Which queues each member holds, the group's retry queues included.
+
+            for client_id, queues in admin.assignments("billing").items():
+                print(client_id, len(queues))
 
         Every member is asked, Java's too, so this shows what is, not what should be: while the
         group rebalances, a queue may have no owner, or two.
@@ -230,6 +251,9 @@ class Admin(AdminQuestions):
     def offsets(self, group: str, topic: str) -> dict[MessageQueue, QueueOffsets]:
         """What each queue of a topic stores, and how far the group has read it.
 
+            offsets = admin.offsets("billing", "orders")
+            print(sum(queue.lag or 0 for queue in offsets.values()))
+
         Raises:
             TopicNotFoundError: there is no such topic.
         """
@@ -244,6 +268,8 @@ class Admin(AdminQuestions):
         dry_run: bool = False,
     ) -> dict[MessageQueue, int]:
         """Move a group to other messages of a topic; returns where each queue now stands.
+
+            admin.reset("billing", "orders", "earliest", dry_run=True)
 
         From 5.1 on brokers do it, with members running or not; running members follow with
         their next pull, which may take half a minute on a quiet queue. Brokers before 5.1 can
@@ -266,6 +292,8 @@ class Admin(AdminQuestions):
 
     def message(self, which: str | tuple[str, str], *, topic: str | None = None) -> ReceivedMessage:
         """One stored message.
+
+            print(admin.message(("orders", "42")).body)
 
         Args:
             which: A `message_id`, an `offset_message_id`, or (topic, key), which gives the newest

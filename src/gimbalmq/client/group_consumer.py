@@ -146,7 +146,14 @@ class FetchingConsumer(GroupConsumer[_LifeT]):
     """A consumer that pulls from the queues it has, before anybody asks for their messages."""
 
     def on_rebalance(self, callback: RebalanceCallback) -> RebalanceCallback:
-        """Be told after each change of this member's queues; usable as a decorator."""
+        """Be told after each change of this member's queues; usable as a decorator.
+
+            @consumer.on_rebalance
+            def moved(report):
+                print(report.trigger, report.acquired, report.revoked)
+
+        What a callback raises is logged and changes nothing.
+        """
         self._membership.on_rebalance(callback)
         return callback
 
@@ -155,7 +162,13 @@ class FetchingConsumer(GroupConsumer[_LifeT]):
         return Crew()
 
     def stats(self) -> ConsumerStats:
-        """Numbers of this moment: what was consumed, what waits, where each queue stands."""
+        """Numbers of this moment: what was consumed, what waits, where each queue stands.
+
+            stats = consumer.stats()
+            print(stats.consumed, stats.cached, stats.lag)
+
+        Raises `StateError` while the consumer does not run.
+        """
 
         def take(host: ConsumerHost) -> ConsumerStats:
             assert isinstance(host.machine, ConsumerMachine)
@@ -170,11 +183,23 @@ class FetchingConsumer(GroupConsumer[_LifeT]):
         return probe_of(host.machine, self._crew(), registered=host.registered)
 
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that this member owns now, those of a retry topic that it reads included."""
+        """The queues that this member owns now.
+
+            for queue in sorted(consumer.assignment()):
+                print(queue.path)
+
+        Those of a retry topic that it reads are among them.
+        """
         owned = self._membership.ask(lambda host: host.machine.assignment())
         return frozenset(self._names.user_queues(owned))
 
     def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Go on pulling from some queues, or all; all means to balance at once, too."""
+        """Go on pulling from some queues, or all.
+
+            consumer.pause()
+            consumer.resume()
+
+        All means to balance at once, too.
+        """
         event = Resumed(None if queues is None else frozenset(map(self._names.wire_queue, queues)))
         self._membership.ask(lambda host: host.dispatch(event))

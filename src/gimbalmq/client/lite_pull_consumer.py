@@ -166,6 +166,8 @@ class LitePullReader(FetchingConsumer[_LifeT]):
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling from some assigned queues, or all; they stay paused until `resume`.
 
+            consumer.pause(consumer.assignment())
+
         Raises:
             StateError: one of them is not assigned to this consumer.
         """
@@ -310,7 +312,12 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
     # ---- what to read ------------------------------------------------------------------------
 
     def subscribe(self, topic: str, tags: str = "*", sql: str | None = None) -> None:
-        """Share a topic with the other members of the group."""
+        """Share a topic with the other members of the group.
+
+            consumer.subscribe("orders", tags="paid || refunded")
+
+        Before `start` or after; all members have to subscribe to the same.
+        """
         wire_topic = self._choose_topic(topic, tags, sql)
         self._vet(wire_topic, tags, sql)
         self._read_topic(wire_topic, tags, sql)
@@ -318,7 +325,12 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
             self._start_now()
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues, whoever else reads them; replaces an earlier assignment."""
+        """Read exactly these queues, whoever else reads them.
+
+            consumer.assign([MessageQueue("orders", "broker-a", 0)])
+
+        Replaces an earlier assignment.
+        """
         self._take_queues(queues)
         if self._to_start:
             self._start_now()
@@ -369,6 +381,9 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
     def poll(self, timeout_s: float = 5.0) -> list[ReceivedMessage]:
         """The next messages, from one queue; an empty list when none came in time.
 
+            for message in consumer.poll(timeout_s=1.0):
+                print(message.queue, message.queue_offset)
+
         With `auto_commit`, everything that earlier polls returned counts as consumed from now on.
         """
         self._check_poll(timeout_s)
@@ -378,7 +393,12 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
         return self._polls.poll(timeout_s)
 
     def commit(self) -> dict[MessageQueue, int]:
-        """Store the offsets of everything that was polled, and wait; returns what was stored."""
+        """Store the offsets of everything that was polled, and wait.
+
+            stored = consumer.commit()
+
+        Returns what was stored, by queue.
+        """
         shared = self._membership.shared
         assert self._polls is not None
         self._polls.settle()
@@ -390,6 +410,8 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on reading an assigned queue at another offset.
+
+            consumer.seek(queue, 0)
 
         Raises:
             OffsetError: the offset is outside of what the broker stores.

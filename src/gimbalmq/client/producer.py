@@ -159,6 +159,9 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     ) -> SendResult:
         """Send a message and wait until a broker has stored it.
 
+            result = producer.send(Message("orders", b"one book", keys=["42"]))
+            print(result.queue, result.queue_offset)
+
         Args:
             message: What to send.
             queue: Send to exactly this queue.
@@ -223,6 +226,8 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     ) -> None:
         """Write a message to the connection and wait for nothing: it may get lost.
 
+            producer.send_oneway(Message("orders", b"one book"))
+
         Raises:
             SendError: there is no connection to the broker, so it was not written.
         """
@@ -245,6 +250,8 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         timeout_s: float | None = None,
     ) -> tuple[SendResult, ...]:
         """Send messages of one topic together; returns one result per wire batch.
+
+            results = producer.send_batch([Message("orders", b"%d" % n) for n in range(10)])
 
         They go to one queue and keep their order. More than `max_message_size` bytes are cut into
         several wire batches, which may go to different queues unless `queue`, `selector` or one
@@ -271,6 +278,10 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every message sent so far with `send_async` has its result.
 
+            futures = [producer.send_async(Message("orders", b"one book")) for _ in range(100)]
+            producer.flush(timeout_s=10.0)
+            results = [future.result() for future in futures]
+
         Raises:
             TransportError: that took longer than `timeout_s`.
         """
@@ -282,7 +293,13 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
             )
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages of a topic are sent to, in the order of the round robin."""
+        """The queues that messages of a topic are sent to.
+
+            first = producer.queues("orders")[0]
+            producer.send(Message("orders", b"one book"), queue=first)
+
+        In the order of the round robin.
+        """
         sender = self._sender or self._not_running()
         info = sender.info(sender.wire_topic(topic))
         return sender.user_queues(info, topic)

@@ -125,6 +125,9 @@ class PullReader(GroupConsumer[_LifeT]):
     def assignment(self, topic: str) -> frozenset[MessageQueue]:
         """This member's share of a topic; asking makes the topic part of the balancing.
 
+            for queue in sorted(consumer.assignment("orders")):
+                print(queue.path)
+
         Right after the first question the share may still be empty: `on_queues_changed` tells.
         """
         self._take_part(topic)
@@ -133,7 +136,12 @@ class PullReader(GroupConsumer[_LifeT]):
         return frozenset(queue for queue in named if queue.topic == topic)
 
     def on_queues_changed(self, topic: str, callback: QueuesChanged) -> None:
-        """Be told when this member's share of a topic changes."""
+        """Be told when this member's share of a topic changes.
+
+            consumer.on_queues_changed("orders", lambda topic, queues: print(topic, len(queues)))
+
+        The callback gets the topic, and all queues of it that are now this member's.
+        """
 
         def changed(report: RebalanceReport) -> None:
             if any(queue.topic == topic for queue in (*report.acquired, *report.revoked)):
@@ -324,7 +332,13 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
     # ---- reading -----------------------------------------------------------------------------
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """All queues of a topic."""
+        """All queues of a topic.
+
+            for queue in consumer.queues("orders"):
+                print(queue.path, consumer.bounds(queue))
+
+        Any of them can be pulled from, those of other members, too.
+        """
         return self._membership.shared.inline(self._queues_flow(topic))
 
     def pull(
@@ -337,6 +351,10 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
     ) -> PullResult:
         """Messages from an offset on, at most 32 at a time from a stock broker.
 
+            result = consumer.pull(queue, 0, max_messages=8)
+            for message in result.messages:
+                print(message.queue_offset, message.body)
+
         Args:
             queue: Any queue, not only those assigned to this member.
             offset: The first offset wanted.
@@ -348,11 +366,22 @@ class PullConsumer(PullReader[Membership], Watched, Lifetime):
         return self._membership.shared.inline(flow)
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's stored offset of a queue, or None."""
+        """The group's stored offset of a queue, or None.
+
+            first = consumer.committed(queue) or 0
+
+        It is the next offset to read.
+        """
         return self._membership.shared.inline(self._committed_flow(queue))
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Store the group's offset of a queue, the next one to read, and wait for it."""
+        """Store the group's offset of a queue, and wait for it.
+
+            result = consumer.pull(queue, 0)
+            consumer.commit(queue, result.next_offset)
+
+        The offset is the next one to read.
+        """
         self._membership.shared.inline(self._commit_flow(queue, offset))
 
     def bounds(self, queue: MessageQueue) -> tuple[int, int]:

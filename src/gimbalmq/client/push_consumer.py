@@ -137,6 +137,12 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
     def start(self) -> Self:
         """Join the group and start to consume.
 
+            consumer.start()
+            try:
+                print(consumer.state)
+            finally:
+                consumer.stop()
+
         Raises:
             TransportError: no name server can be reached.
             StateError: started twice, or nothing is subscribed.
@@ -202,6 +208,8 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
     def stop(self, drain_s: float = 10.0) -> None:
         """Let running listeners finish, store the offsets, leave the group; safe to call again.
 
+            consumer.stop(drain_s=30.0)
+
         Args:
             drain_s: How long to wait for running listeners; messages of those that take longer
                 are delivered again, to the next owner of their queue.
@@ -220,7 +228,13 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
             self._local.close()
 
     def run(self) -> None:
-        """Start, consume until SIGINT or SIGTERM, then stop; call it on the main thread."""
+        """Start, consume until SIGINT or SIGTERM, then stop.
+
+            if __name__ == "__main__":
+                consumer.run()
+
+        Call it on the main thread.
+        """
         signalled = threading.Event()
 
         def end(_number: int, _frame: FrameType | None) -> None:

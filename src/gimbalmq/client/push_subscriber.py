@@ -171,6 +171,12 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
     ) -> Listener | Callable[[_ListenerT], _ListenerT]:
         """Consume a topic with a listener; a decorator, or with `listener=` a call.
 
+            @consumer.subscribe("orders", tags="paid || refunded")
+            def bill(message):
+                print(message.keys, message.body)
+
+            consumer.subscribe("refunds", listener=bill)
+
         Args:
             topic: The topic.
             tags: `*`, or the wanted tags joined by `||`.
@@ -200,7 +206,12 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         return take if listener is None else take(listener)
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume a topic no longer; running listeners finish, and its offsets are stored."""
+        """Consume a topic no longer.
+
+            consumer.unsubscribe("orders")
+
+        Running listeners finish, and its offsets are stored.
+        """
         wire_topic = self._names.wire(topic)
         self._drop_topic(wire_topic)
         if self._membership.state != "running":  # else it may still be needed
@@ -239,6 +250,8 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
         """Stop pulling from some queues, or all; they stay assigned to this member.
+
+            consumer.pause(queue for queue in consumer.assignment() if queue.topic == "orders")
 
         Without naming queues the whole member pauses: it also keeps the queues that it has,
         whoever joins or leaves, until it is resumed.

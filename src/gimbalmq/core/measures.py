@@ -24,6 +24,10 @@ class Measures(msgspec.Struct, frozen=True):
         below it.
     spread: largest share minus smallest share, in queues.
     fairness: Jain's index of the share sizes, 1.0 when all are equal, 1/members when one has all.
+
+    >>> first, second = (MessageQueue("orders", "broker-a", number) for number in range(2))
+    >>> measure({"ann": [first, second], "bob": []}, {"ann": [first], "bob": [second]})
+    Measures(moves=1, least_moves=1, spread=0, fairness=1.0)
     """
 
     moves: int

@@ -198,7 +198,13 @@ class SendStatus(enum.Enum):
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message went."""
+    """Where a message went.
+
+    >>> queue = MessageQueue("orders", "broker-a", 3)
+    >>> result = SendResult(SendStatus.SEND_OK, "7F000001", "0A000001", queue, 42)
+    >>> result.queue.path, result.queue_offset
+    ('orders/broker-a/3', 42)
+    """
 
     status: SendStatus
     message_id: str

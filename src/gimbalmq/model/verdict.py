@@ -58,7 +58,19 @@ class Suspend(Exception):  # noqa: N818 - a signal, named for what it asks for
 
 
 class OrderedVerdict(enum.Enum):
-    """What a listener of an ordered group without automatic commit returns to settle messages."""
+    """What a listener of an ordered group without automatic commit returns to settle messages.
+
+        consumer = PushConsumer("billing", ordered=True, auto_commit=False)
+
+        @consumer.subscribe("orders")
+        def book(message):
+            ledger.add(message.body)
+            if ledger.broken:
+                return Rollback
+            return Commit if ledger.full else None
+
+    None settles nothing yet.
+    """
 
     COMMIT = "everything delivered so far is done"
     ROLLBACK = "deliver again what was not committed"

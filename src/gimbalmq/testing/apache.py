@@ -189,11 +189,18 @@ class ApacheRocketMQ:
         self.stop()
 
     def kill(self, name: str) -> None:
-        """End a broker, or `nameserver`, as a crash would (SIGKILL)."""
+        """End a broker, or `nameserver`, as a crash would (SIGKILL).
+
+            cluster.kill("broker-a")
+
+        `restart` brings it back.
+        """
         self._process(name).kill()
 
     def restart(self, name: str) -> None:
         """Start a broker, or `nameserver`, again on its port and data, and wait until it serves.
+
+            cluster.restart("broker-a")
 
         One that still runs is stopped cleanly first.
         """
@@ -238,6 +245,8 @@ class ApacheRocketMQ:
         timeout_s: float = 30.0,
     ) -> None:
         """Make a topic with `queues` queues on each broker (or each of `brokers`).
+
+            cluster.create_topic("orders", queues=4)
 
         Waits until the name server gives its route, so that every client sees it at once.
         `attributes` are those of 5.x, for example `{"message.type": "FIFO"}`.

@@ -357,6 +357,10 @@ class PullResult(msgspec.Struct, frozen=True):
 
     `next_offset` is the next offset to read, `minimum` the first that is stored, `maximum` one
     past the last.
+
+    >>> result = PullResult(PullStatus.FOUND, (), next_offset=8, minimum=0, maximum=10)
+    >>> result.maximum - result.next_offset
+    2
     """
 
     status: PullStatus

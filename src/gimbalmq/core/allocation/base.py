@@ -47,6 +47,18 @@ class Strategy(Protocol):
 
     Two attributes are optional. `cross_topic = True`: hand over all topics in one snapshot, not
     one after the other. `explain(snapshot, queue) -> Explanation`: say why a queue is where it is.
+
+        class Dealt:
+            name = "DEALT"
+
+            def allocate(self, snapshot):
+                step = len(snapshot.members)
+                return {
+                    member: snapshot.queues[place::step]
+                    for place, member in enumerate(snapshot.members)
+                }
+
+        consumer = PushConsumer("billing", allocation=Dealt())
     """
 
     @property
@@ -66,6 +78,9 @@ class Explanation(msgspec.Struct, frozen=True):
     rule: the strategy's name.
     data: the numbers that the rule was applied to.
     sentence: all of it in words.
+
+        explanation = balance.explain("AVG", queue=queue, queues=queues, members=["ann", "bob"])
+        print(explanation.owner, explanation.sentence)
     """
 
     owner: str | None
@@ -207,6 +222,19 @@ def register(strategy: _Registered) -> _Registered:
 
     Takes an object, or a class whose constructor takes the options as keywords. A second
     registration of a name replaces the first; the names of this package cannot be replaced.
+
+        @balance.register
+        class Dealt:
+            name = "DEALT"
+
+            def allocate(self, snapshot):
+                step = len(snapshot.members)
+                return {
+                    member: snapshot.queues[place::step]
+                    for place, member in enumerate(snapshot.members)
+                }
+
+        consumer = PushConsumer("billing", allocation="DEALT")
     """
     name = getattr(strategy, "name", None)
     if not isinstance(name, str) or not callable(getattr(strategy, "allocate", None)):
