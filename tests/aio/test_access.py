@@ -106,6 +106,19 @@ def test_addresses_are_mapped(run, cluster):
     assert isinstance(run(main()), tuple)
 
 
+def test_an_address_map_that_raises_is_named_each_time(run, cluster, topic):
+    table = {cluster.nameserver: cluster.nameserver}
+
+    async def main():
+        options = {"nameserver": cluster.nameserver, "address_map": lambda address: table[address]}
+        async with Producer("shop", **options) as producer:
+            for _ in range(2):
+                with pytest.raises(ConfigurationError, match="address_map raised KeyError: '127"):
+                    await producer.send(Message(topic, b"x"))
+
+    run(main())
+
+
 def test_two_loops_on_two_threads_do_not_meet(run, cluster):
     async def main():
         names = {"nameserver": cluster.nameserver, "client_id": "same"}

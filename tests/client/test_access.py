@@ -252,6 +252,36 @@ def test_an_address_map_that_leads_nowhere_is_named():
     assert f"192.0.2.7:10911 (by address_map: {nowhere})" in str(failed.value)
 
 
+def test_an_address_map_that_raises_is_named_by_whoever_has_to_connect():
+    options = {"nameserver": "192.0.2.7:9876", "address_map": lambda address: {}[address]}
+    words = "address_map raised KeyError: '192.0.2.7:9876' for 192.0.2.7:9876"
+    consumer = PushConsumer("g", **options)
+    consumer.subscribe("orders", listener=print)
+    with pytest.raises(ConfigurationError, match=words):
+        consumer.start()
+    with Producer("p", **options) as producer:
+        with pytest.raises(ConfigurationError, match=words):
+            producer.send(Message("orders", b"x"))
+        with pytest.raises(ConfigurationError, match=words):
+            producer.send_async(Message("orders", b"x"))
+
+
+def test_an_address_map_that_raises_for_a_broker_ends_nobodys_start_and_nobodys_send(caplog):
+    with Elsewhere("192.0.2.7:10911") as cluster:
+        table = {cluster.address: cluster.address}
+        options = {"nameserver": cluster.address, "address_map": lambda address: table[address]}
+        words = "address_map raised KeyError: '192.0.2.7:10911' for 192.0.2.7:10911"
+        consumer = PushConsumer("g", **options)
+        consumer.subscribe("orders", listener=print)
+        with consumer:
+            assert words in caplog.text
+        with Producer("p", **options) as producer:
+            with pytest.raises(ConfigurationError, match=words):
+                producer.send(Message("orders", b"x"))
+            with pytest.raises(ConfigurationError, match=words):
+                producer.send_async(Message("orders", b"x")).result(20.0)
+
+
 @pytest.mark.parametrize("kind", ["dict", "function"])
 def test_the_address_map_leads_to_brokers_that_advertise_another_address(kind):
     with Elsewhere("192.0.2.7:10911") as cluster:

@@ -315,6 +315,13 @@ def test_a_fault_in_one_action_does_not_stop_the_others(engine, caplog):
     assert [record.exc_info[1].args[0] for record in caplog.records] == ["a bug of ours"] * 2
 
 
+def test_time_limits_hold_after_a_callback_raised_at_one(engine, caplog):
+    with LoopbackServer(silent) as server:
+        engine.post(lambda: engine.call(server.address, Command(1), 0.1, lambda _late: 1 // 0))
+        assert eventually(lambda: caplog.records)
+        assert isinstance(ask(engine, server.address, 2, timeout_s=0.1), CallTimeoutError)
+
+
 def test_posts_of_many_threads_all_run(engine):
     ran = []
     threads = [

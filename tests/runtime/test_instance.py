@@ -193,6 +193,22 @@ def test_routes_are_refreshed_and_heartbeats_sent_every_thirty_seconds(instance,
     assert (len(driver.of(ROUTE)), len(driver.of(BEAT))) == (3, 3)
 
 
+def test_a_round_that_fails_is_not_the_last_one(instance, driver):
+    member = Member("billing", "orders")
+    join(instance, member)
+    healthy, member.topics = member.topics, lambda: 1 // 0
+    with pytest.raises(ZeroDivisionError):  # what runs the timers logs it
+        driver.advance(30.1)
+    member.topics = healthy
+    registration, member.registration = member.registration, lambda: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        driver.advance(0.1)
+    member.registration = registration
+    driver.calls.clear()
+    driver.advance(30.1)
+    assert (len(driver.of(ROUTE)), len(driver.of(BEAT))) == (1, 1)
+
+
 @pytest.mark.rule("B2.1c")
 def test_the_intervals_are_options(cluster):
     driver = FakeDriver(cluster)

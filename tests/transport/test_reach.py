@@ -82,6 +82,14 @@ def test_a_function_must_return_an_address():
     assert reach_of(address_map=str.upper).target("a:1") == "A:1"
 
 
+def test_a_function_that_raises_is_an_error_that_says_for_which_address():
+    known = {"a:1": "b:2"}
+    reach = reach_of(address_map=lambda address: known[address])
+    assert reach.target("a:1") == "b:2"
+    with pytest.raises(ConfigurationError, match="address_map raised KeyError: 'c:3' for c:3"):
+        reach.target("c:3")
+
+
 @pytest.mark.parametrize(
     ("remark", "words"),
     [

@@ -175,11 +175,12 @@ class Publishing:
 
     def _detect(self) -> None:
         assert self._faults is not None
+        # First the next time: one that fails must not be the last.
+        self._detecting = self._shared.instance.driver.call_later(_DETECT_EVERY_S, self._detect)
         with self._lock:
             due = self._faults.due_checks(time.monotonic())
         for broker in due:
             self._probe(broker)
-        self._detecting = self._shared.instance.driver.call_later(_DETECT_EVERY_S, self._detect)
 
     def _probe(self, broker: str) -> None:
         assert self._faults is not None

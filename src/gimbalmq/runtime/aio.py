@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from gimbalmq.errors import GimbalError, StateError, TransportError
+from gimbalmq.errors import ConfigurationError, GimbalError, StateError, TransportError
 from gimbalmq.flows.effects import Flow, Instant
 from gimbalmq.runtime.driver import DriverClient
 from gimbalmq.runtime.reconnect import ReconnectPauses
@@ -340,12 +340,13 @@ class AioDriver:
             return
         del self._connections[connection.address]
         self._touched.discard(connection)
-        self._pauses.lost(
-            connection.address,
-            time.monotonic(),
-            connected=connection.connected,
-            opened_at=connection.opened_at,
-        )
+        if not isinstance(error, ConfigurationError):  # nobody was asked then
+            self._pauses.lost(
+                connection.address,
+                time.monotonic(),
+                connected=connection.connected,
+                opened_at=connection.opened_at,
+            )
         connection.close()
         _guard(functools.partial(connection.fail_all, error))
         if not self._closed:
@@ -370,13 +371,14 @@ class AioDriver:
             connection.flush()
 
     def _expire(self) -> None:
+        # First the next time: one that fails must not be the last.
+        self.call_later(_EXPIRE_EVERY_S, self._expire)
         now = time.monotonic()
         for connection in tuple(self._connections.values()):
             try:
                 connection.give_up_late(now)
             except GimbalError as error:
                 self.lose(connection, error)
-        self.call_later(_EXPIRE_EVERY_S, self._expire)
 
 
 def _guard(action: Callable[[], object]) -> None:

@@ -251,7 +251,7 @@ class Engine:
         self._pauses.check(address, now)
         try:
             connection = NonBlockingConnection(address, now, self._connect_timeout_s, self._reach)
-        except GimbalError:
+        except TransportError:  # not what stands in the options: nobody was asked then
             self._pauses.failed(address, now)
             raise
         self._connections[address] = connection
@@ -381,6 +381,8 @@ class Engine:
                 self._guard(timer.action)
 
     def _expire(self) -> None:
+        # First the next time: one that fails must not be the last.
+        self.call_later(_EXPIRE_EVERY_S, self._expire)
         now = time.monotonic()
         for connection in list(self._connections.values()):
             try:
@@ -391,7 +393,6 @@ class Engine:
             if connection.wants_write:
                 # Whoever offered this was interrupted before it was written.
                 self._touched.add(connection)
-        self.call_later(_EXPIRE_EVERY_S, self._expire)
 
     def _stop_here(self) -> None:
         self._stopping = True

@@ -217,10 +217,11 @@ class ClientInstance:
                 member.on_route(route)
 
     def _poll_routes(self) -> None:
+        # First the next time: one that fails must not be the last.
+        self.driver.call_later(self.settings.poll_name_server_interval_s, self._poll_routes)
         topics = {topic for member in self._members.values() for topic in member.topics()}
         for topic in sorted(topics | self._published):
             self.refresh_route(topic)
-        self.driver.call_later(self.settings.poll_name_server_interval_s, self._poll_routes)
 
     # ---- heartbeats --------------------------------------------------------------------------
 
@@ -255,8 +256,8 @@ class ClientInstance:
         return self.routes.any_addresses(route.topic for route in self.routes)
 
     def _beat(self) -> None:
-        self.heartbeat()
         self.driver.call_later(self.settings.heartbeat_broker_interval_s, self._beat)
+        self.heartbeat()
 
     def _to_brokers(
         self,

@@ -73,10 +73,21 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout_s: float = 3.0
 
     def target(self, address: str) -> str:
-        """Where to connect to for a server that is known by an address."""
+        """Where to connect to for a server that is known by an address.
+
+        Raises:
+            ConfigurationError: the function that was given as address map raised, or gave no
+                address.
+        """
         if not callable(self.address_map):
             return dict(self.address_map).get(address, address)
-        mapped = self.address_map(address)
+        try:
+            mapped = self.address_map(address)
+        except Exception as error:
+            raise ConfigurationError(
+                f"address_map raised {type(error).__name__}: {error} for {address}: it must return "
+                "'host:port' for every address, the same when nothing is to change"
+            ) from error
         if not isinstance(mapped, str):
             raise ConfigurationError(
                 f"address_map gave {mapped!r} for {address}: it must return 'host:port', the same "
