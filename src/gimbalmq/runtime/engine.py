@@ -350,12 +350,7 @@ class Engine:
     def _run_errand(self, errand: Callable[[], None]) -> bool:
         """Run an errand; False when another thread has gone on with the loop meanwhile."""
         self._away = True
-        try:
-            self._guard(errand)
-        except BaseException:
-            # Whatever ends a thread that runs listeners must not end the client.
-            self.replace(threading.get_ident())
-            raise
+        self._guard(errand)
         with self._turn:
             if threading.current_thread() is not self._thread:
                 return False
@@ -364,11 +359,18 @@ class Engine:
 
     @staticmethod
     def _guard(action: Callable[[], None]) -> None:
+        # A fault in one group's code must not stop the others that share this thread.
         try:
             action()
         except Exception:  # noqa: BLE001 - the last line of defence of a shared thread
-            # A fault in one group's code must not stop the others that share this thread.
             _log.exception("fault in the client's engine; this is a bug, please report it")
+        except BaseException as error:  # noqa: BLE001 - as above; it ends a thread of its own only
+            _log.exception(
+                "a callback or listener on the client's own thread raised %s, which is ignored "
+                "there, because every client of this id would end with that thread: end a process "
+                "from its main thread",
+                type(error).__name__,
+            )
 
     def _until_next_timer(self) -> float:
         return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else 1.0
@@ -400,7 +402,7 @@ class Engine:
     def _close(self) -> None:
         error = TransportError("this client is stopped")
         for connection in list(self._connections.values()):
-            self._lose(connection, error)
+            self._guard(functools.partial(self._lose, connection, error))
         self._closed = True
         # Callbacks of the requests that were just failed may still be queued.
         while self._inbox:
