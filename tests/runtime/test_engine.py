@@ -1,4 +1,5 @@
 import asyncio
+import socket
 import sys
 import threading
 import time
@@ -7,7 +8,7 @@ import pytest
 
 from gimbalmq.errors import BrokerError, CallTimeoutError, ProtocolError, StateError, TransportError
 from gimbalmq.flows.effects import call, checked_call, notify, now, sleep
-from gimbalmq.runtime import reconnect
+from gimbalmq.runtime import reconnect, resolving
 from gimbalmq.runtime.engine import Engine
 from gimbalmq.transport.nonblocking import Offered
 from gimbalmq.transport.requests import next_opaque
@@ -129,6 +130,69 @@ def test_nobody_there_is_an_error_and_not_an_exception(engine):
 
 def test_a_host_that_cannot_be_resolved_is_an_error(engine):
     assert "cannot be resolved" in str(ask(engine, "no-such-host.invalid:1"))
+
+
+class SlowResolver:
+    """Knows where every name is, and says so when it is let go."""
+
+    def __init__(self, server):
+        self._server = server
+        self.asked = []
+        self.go_on = threading.Event()
+
+    def __call__(self, address):
+        self.asked.append(address)
+        assert self.go_on.wait(20.0)
+        return socket.AF_INET, ("127.0.0.1", self._server.port)
+
+
+@pytest.fixture
+def slow_resolver(monkeypatch):
+    with LoopbackServer() as server:
+        resolver = SlowResolver(server)
+        monkeypatch.setattr(resolving, "resolve", resolver)
+        yield resolver
+        resolver.go_on.set()
+
+
+def test_a_name_that_takes_long_to_resolve_keeps_nothing_else_waiting(engine, slow_resolver):
+    got = []
+    with LoopbackServer() as other:
+        for code in (1, 2):
+            engine.post(lambda code=code: engine.call("broker:1", Command(code), 20.0, got.append))
+        assert ask(engine, other.address).code == 0
+        result_of(engine, lambda done: engine.call_later(0.01, lambda: done(None)))
+        assert got == []
+        slow_resolver.go_on.set()
+        assert eventually(lambda: len(got) == 2)
+    assert [answer.code for answer in got] == [0, 0]
+    assert slow_resolver.asked == ["broker:1"]
+
+
+def test_a_name_that_takes_too_long_to_resolve_is_given_up_and_asked_for_once(
+    client, slow_resolver
+):
+    engine = Engine("test", client, connect_timeout_s=0.05)
+    engine.start()
+    assert "cannot connect to broker:1: timed out" in str(ask(engine, "broker:1"))
+    client.wait(lambda: client.lost)
+    eventually(lambda: "timed out" in str(ask(engine, "broker:1")))
+    assert slow_resolver.asked == ["broker:1"], "the second asks with the first"
+    slow_resolver.go_on.set()
+    assert eventually(lambda: not isinstance(ask(engine, "broker:1"), TransportError))
+    engine.stop()
+
+
+def test_an_engine_stops_while_a_name_is_looked_up(client, slow_resolver):
+    engine = Engine("test", client)
+    engine.start()
+    got = []
+    engine.post(lambda: engine.call("broker:1", Command(1), 20.0, got.append))
+    eventually(lambda: slow_resolver.asked)
+    engine.stop()
+    assert "stopped" in str(got[0])
+    slow_resolver.go_on.set()
+    eventually(lambda: all(one.name != "gimbalmq-resolver" for one in threading.enumerate()))
 
 
 def test_silence_ends_in_a_timeout_and_the_next_call_connects_anew(engine, client):

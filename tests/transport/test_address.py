@@ -5,6 +5,7 @@ import pytest
 from gimbalmq.errors import ConfigurationError, TransportError
 from gimbalmq.transport.address import (
     local_ip,
+    numeric,
     parse_address,
     parse_nameservers,
     resolve,
@@ -70,6 +71,33 @@ def test_a_host_that_does_not_exist_is_named():
 def test_the_family_of_an_address_is_found():
     assert resolve("127.0.0.1:5") == (socket.AF_INET, ("127.0.0.1", 5))
     assert resolve("[::1]:5") == (socket.AF_INET6, ("::1", 5))
+
+
+def test_only_a_number_is_known_without_asking():
+    assert numeric("127.0.0.1:5") == (socket.AF_INET, ("127.0.0.1", 5))
+    assert numeric("[::1]:5") == (socket.AF_INET6, ("::1", 5))
+    assert numeric("localhost:5") is None
+
+
+def test_of_several_addresses_the_first_of_version_4_is_used_as_in_java(monkeypatch):
+    found = [
+        (family, socket.SOCK_STREAM, 6, "", (host, 5))
+        for family, host in [
+            (socket.AF_INET6, "::1"),
+            (socket.AF_INET, "127.0.0.2"),
+            (socket.AF_INET, "127.0.0.3"),
+        ]
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_args, **_options: found)
+    assert resolve("both:5") == (socket.AF_INET, ("127.0.0.2", 5))
+    del found[1:]
+    assert resolve("only-version-6:5") == (socket.AF_INET6, ("::1", 5))
+
+
+@pytest.mark.parametrize("host", ["a..b", ".a", "x" * 64, "\udc80"])
+def test_a_host_that_cannot_be_looked_up_is_no_address(host):
+    with pytest.raises(ConfigurationError, match="is not an address"):
+        split_address(f"{host}:9876")
 
 
 def test_the_own_address_is_one():

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from gimbalmq.errors import CallTimeoutError, GimbalError, ProtocolError, TransportError
+from gimbalmq.transport.address import resolve
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.transport.nonblocking import NonBlockingConnection
 from gimbalmq.transport.reach import Reach
@@ -29,6 +30,8 @@ def call_blocking(address, reach, command):
 def call_nonblocking(address, reach, command):
     """As the engine would: watches the socket, and calls in when it is ready."""
     connection = NonBlockingConnection(address, time.monotonic(), 3.0, reach)
+    if not connection.has_socket:
+        connection.connect(resolve(connection.target))
     got = []
     connection.request(command, time.monotonic(), 5.0, got.append)
     deadline = time.monotonic() + 10.0

@@ -33,7 +33,9 @@ from gimbalmq.errors import GimbalError, StateError, TransportError
 from gimbalmq.flows.effects import Flow, Instant
 from gimbalmq.runtime.driver import DriverClient
 from gimbalmq.runtime.reconnect import ReconnectPauses
+from gimbalmq.runtime.resolving import Resolver
 from gimbalmq.runtime.stepping import FlowRun
+from gimbalmq.transport.address import Where
 from gimbalmq.transport.nonblocking import Answered, NonBlockingConnection, Offered
 from gimbalmq.transport.reach import PLAIN, Reach
 from gimbalmq.transport.requests import StoredTogether
@@ -89,6 +91,7 @@ class Engine:
         self._connect_timeout_s = connect_timeout_s
         self._connections: dict[str, NonBlockingConnection] = {}
         self._pauses = ReconnectPauses()
+        self._resolver = Resolver(self.post)
         self._touched: set[NonBlockingConnection] = set()
         self._timers: list[tuple[float, int, _Timer]] = []
         self._timer_numbers = itertools.count()
@@ -255,17 +258,37 @@ class Engine:
             self._pauses.failed(address, now)
             raise
         self._connections[address] = connection
+        if connection.has_socket:
+            self._watch(connection)
+        else:
+            self._resolver.look_up(connection.target, functools.partial(self._connect, connection))
+        return connection
+
+    def _connect(self, connection: NonBlockingConnection, found: Where | GimbalError) -> None:
+        """Connect to where a name leads to, unless that took too long."""
+        if self._connections.get(connection.address) is not connection:
+            return
+        try:
+            if isinstance(found, GimbalError):
+                raise found
+            connection.connect(found)
+        except GimbalError as error:
+            self._lose(connection, error)
+        else:
+            self._watch(connection)
+
+    def _watch(self, connection: NonBlockingConnection) -> None:
         self._selector.register(
             connection.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, connection
         )
-        return connection
 
     def _lose(self, connection: NonBlockingConnection, error: GimbalError) -> None:
         if self._connections.get(connection.address) is not connection:
             return
         del self._connections[connection.address]
         self._touched.discard(connection)
-        self._selector.unregister(connection.socket)
+        if connection.has_socket:
+            self._selector.unregister(connection.socket)
         self._pauses.lost(
             connection.address,
             time.monotonic(),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from gimbalmq.errors import ConfigurationError, UnreachableError
 
 __all__ = [
     "NAMESERVER_VARIABLE",
+    "Where",
     "local_ip",
+    "numeric",
     "parse_address",
     "parse_nameservers",
     "resolve",
@@ -20,6 +22,9 @@ __all__ = [
 
 #: The environment variable that names the name servers.
 NAMESERVER_VARIABLE: Final = "NAMESRV_ADDR"
+
+#: What a socket is made with, and what it is connected to.
+Where: TypeAlias = tuple[socket.AddressFamily, tuple[str, int]]
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -30,11 +35,20 @@ def split_address(address: str) -> tuple[str, int]:
     """
     host, separator, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not (separator and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+    if not (separator and host and is_port and _is_host(host)):
         raise ConfigurationError(
             f"'{address}' is not an address: write host:port, for example 127.0.0.1:9876"
         )
     return host, int(port)
+
+
+def _is_host(host: str) -> bool:
+    try:
+        host.encode("idna")
+    except UnicodeError:  # a part of the name is empty or too long
+        return False
+    return True
 
 
 def parse_address(address: str) -> str:
@@ -66,18 +80,38 @@ def parse_nameservers(
     return tuple(dict.fromkeys(addresses))
 
 
-def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """The socket family and address to connect to."""
+def numeric(address: str) -> Where | None:
+    """Where an address is whose host is given by its number; None for a name, to be resolved."""
     host, port = split_address(address)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return _first_found(host, port, socket.AI_NUMERICHOST)
+    except OSError:
+        return None
+
+
+def resolve(address: str) -> Where:
+    """Where an address is; waits for the resolver if its host is given by name.
+
+    Raises:
+        UnreachableError: the resolver does not know it.
+    """
+    host, port = split_address(address)
+    try:
+        return _first_found(host, port)
     except OSError as error:
         raise UnreachableError(
             f"the host of {address} cannot be resolved ({error.strerror or error})",
             f"check the name, or say where it is with address_map={{'{address}': 'host:port'}}",
             address=address,
         ) from error
-    family, _kind, _protocol, _name, where = found[0]
+
+
+def _first_found(host: str, port: int, flags: int = 0) -> Where:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    # IPv4 first, as in Java: brokers may listen there only, and `localhost` has both.
+    family, _kind, _protocol, _name, where = min(
+        found, key=lambda one: one[0] is not socket.AF_INET
+    )
     return family, (str(where[0]), int(where[1]))
 
 

@@ -16,7 +16,7 @@ from collections import deque
 import msgspec
 
 from gimbalmq.errors import GimbalError, ProtocolError, TransportError
-from gimbalmq.transport.address import resolve
+from gimbalmq.transport.address import Where, numeric
 from gimbalmq.transport.reach import PLAIN, Reach, tls_host
 from gimbalmq.transport.reading import READ_BYTES_FIRST, next_read_bytes
 from gimbalmq.transport.requests import Answered, RequestTable, StoredTogether
@@ -49,8 +49,10 @@ _WRITE_BUFFERS_MAX = 512
 class NonBlockingConnection(RequestTable):
     """One TCP connection and the requests in flight on it.
 
-    It is `opened` when the socket is connected, and `connected` when requests can go out, which
-    with TLS is after the handshake.
+    A host that is given by its number is connected to at once; a name has to be resolved first, by
+    the owner, because that waits: it looks `target` up and calls `connect`; until then the
+    connection has no `socket`. It is `opened` when the socket is connected, and `connected` when
+    requests can go out, which with TLS is after the handshake.
     """
 
     def __init__(
@@ -66,27 +68,38 @@ class NonBlockingConnection(RequestTable):
         self._dead = False
         #: What the socket took and is not yet taken off `_outgoing`: none or one number, see `_flush`.
         self._sent: list[int] = []
-        self._target = reach.target(address)
+        self.target = reach.target(address)
+        self.has_socket = False
         context = reach.context()
         self._tls: TlsStream | None = None
         #: What the socket has not taken yet: frames, or with TLS what became of them.
         self._outgoing = self._unsent
         if context is not None:
-            self._tls = TlsStream(context, tls_host(self._target), address)
+            self._tls = TlsStream(context, tls_host(self.target), address)
             self._outgoing = deque()
-        family, where = resolve(self._target)
-        self.socket = socket.socket(family, socket.SOCK_STREAM)
+        if (where := numeric(self.target)) is not None:
+            self.connect(where)
+
+    def connect(self, where: Where) -> None:
+        """Begin to connect.
+
+        Raises:
+            UnreachableError: there is no way to it.
+        """
+        family, place = where
+        sock = socket.socket(family, socket.SOCK_STREAM)
         with contextlib.ExitStack() as undo:
-            undo.callback(self.socket.close)
-            self.socket.setblocking(False)
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = self.socket.connect_ex(where)
+            undo.callback(sock.close)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            code = sock.connect_ex(place)
             if code not in {0, errno.EINPROGRESS, errno.EWOULDBLOCK}:
                 raise self._unreachable(code)
             undo.pop_all()
+        self.socket, self.has_socket = sock, True
 
     def _unreachable(self, code: int) -> TransportError:
-        return unreachable(self.address, errno.errorcode.get(code, code), self._target)
+        return unreachable(self.address, errno.errorcode.get(code, code), self.target)
 
     # ---- requests ----------------------------------------------------------------------------
 
@@ -240,7 +253,7 @@ class NonBlockingConnection(RequestTable):
         if not self.connected and now > self._connect_until:
             if self.opened:
                 raise handshake_error(self.address, TimeoutError())
-            raise unreachable(self.address, "timed out", self._target)
+            raise unreachable(self.address, "timed out", self.target)
         self.give_up_late(now)
 
     def fail(self, error: GimbalError) -> None:
@@ -248,7 +261,8 @@ class NonBlockingConnection(RequestTable):
         with self._writing:
             # Whoever writes has the number of the socket in hand, which may be another's soon.
             self._dead = True
-            self.socket.close()
+            if self.has_socket:
+                self.socket.close()
             self._outgoing.clear()
             self._sent.clear()
         self.fail_all(error)
