@@ -119,12 +119,15 @@ class AccessDeniedError(BrokerError):
 
 
 class SendError(GimbalError):
-    """No attempt to send succeeded; `attempts` holds one line per broker tried."""
+    """No attempt to send succeeded; `attempts` holds one line per broker tried.
+
+    `code` is that of the last refusal, None when the last attempt got no answer.
+    """
 
     def __init__(
         self, message: str, *, attempts: tuple[str, ...] = (), code: int | None = None
     ) -> None:
-        super().__init__(message, code=code, retryable=True)
+        super().__init__(message, code=code, retryable=code is None or code in _TRANSIENT_CODES)
         self.attempts = attempts
 
 

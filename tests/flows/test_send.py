@@ -83,7 +83,7 @@ def test_another_broker_is_tried_after_a_failure_that_may_be_its_own(failure):
 def test_any_other_refusal_ends_the_send_with_its_code():
     with pytest.raises(SendError) as caught:
         Script(refusal(13, "message is illegal")).run(sending(Targets(A, B)))
-    assert caught.value.code == 13
+    assert (caught.value.code, caught.value.retryable) == (13, False)
     assert "message is illegal" in str(caught.value)
     assert len(caught.value.attempts) == 1
 
@@ -99,6 +99,16 @@ def test_the_error_names_each_broker_tried_and_why_it_failed():
     assert "broker-b: broker-b:1 refused" in text
     assert "broker-c: c is gone" in text
     assert caught.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("last", "retryable"),
+    [(refusal(2), True), (refusal(17), False), (TransportError("gone"), True)],
+)
+def test_the_last_failure_says_whether_the_same_send_may_succeed_later(last, retryable):
+    with pytest.raises(SendError) as caught:
+        Script(refusal(16), refusal(1), last).run(sending(Targets(A, B, C)))
+    assert caught.value.retryable == retryable
 
 
 @pytest.mark.rule("B7.4a")
