@@ -18,26 +18,34 @@ def properties_of(message):
 
 
 @pytest.mark.rule("W4.5b")
-def test_every_option_of_a_message_travels_in_its_property():
+@pytest.mark.parametrize(
+    ("delay", "as_property"),
+    [
+        ({"delay_level": 3}, {"DELAY": "3"}),
+        (
+            {"deliver_at": datetime(2030, 1, 1, tzinfo=UTC)},
+            {"TIMER_DELIVER_MS": "1893456000000"},
+        ),
+    ],
+)
+def test_every_option_of_a_message_travels_in_its_property(delay, as_property):
     message = Message(
         "orders",
         b"x",
         tags="paid",
         keys=["k1", "k2"],
         properties={"shop": "7"},
-        delay_level=3,
-        deliver_at=datetime(2030, 1, 1, tzinfo=UTC),
         sharding_key=13,
+        **delay,
     )
     assert properties_of(message) == {
         "UNIQ_KEY": "ID",
         "WAIT": "true",
         "TAGS": "paid",
         "KEYS": "k1 k2",
-        "DELAY": "3",
-        "TIMER_DELIVER_MS": "1893456000000",
         "__SHARDINGKEY": "13",
         "shop": "7",
+        **as_property,
     }
 
 

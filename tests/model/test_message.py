@@ -33,13 +33,14 @@ def test_reserved_property_names_are_refused(name):
 
 @pytest.mark.rule("W4.4c")
 @pytest.mark.parametrize("bad", ["a\x01b", "a\x02b"])
-@pytest.mark.parametrize("place", ["name", "value", "keys", "tags"])
+@pytest.mark.parametrize("place", ["name", "value", "keys", "tags", "sharding_key"])
 def test_separators_of_properties_are_refused_everywhere(bad, place):
     options = {
         "name": {"properties": {bad: "1"}},
         "value": {"properties": {"p": bad}},
         "keys": {"keys": [bad]},
         "tags": {"tags": bad},
+        "sharding_key": {"sharding_key": bad},
     }
     with pytest.raises(ConfigurationError, match="separates properties"):
         Message("t", b"x", **options[place])
@@ -61,6 +62,30 @@ def test_times_need_a_zone():
     Message("t", b"x", deliver_at=datetime(2030, 1, 1, tzinfo=UTC))
     with pytest.raises(ConfigurationError, match="aware datetime"):
         Message("t", b"x", deliver_at=datetime(2030, 1, 1))  # noqa: DTZ001 - the point of the test
+
+
+@pytest.mark.parametrize("key", ["order 7", "7", 7, 0, -7, 1 << 40])
+def test_a_sharding_key_is_text_or_a_whole_number(key):
+    assert Message("t", b"x", sharding_key=key).sharding_key == key
+
+
+@pytest.mark.parametrize("key", ["", b"7", 7.0, True, ("a",)])
+def test_what_is_no_sharding_key_is_refused(key):
+    with pytest.raises(ConfigurationError, match="sharding_key of a message for topic 't' is"):
+        Message("t", b"x", sharding_key=key)
+
+
+@pytest.mark.parametrize("level", [-1, -5, "3", 2.0, True])
+def test_what_is_no_delay_level_is_refused(level):
+    with pytest.raises(ConfigurationError, match="delay_level of a message for topic 't' is"):
+        Message("t", b"x", delay_level=level)
+
+
+def test_a_message_has_a_delay_level_or_a_time_not_both():
+    tomorrow = datetime(2030, 1, 1, tzinfo=UTC)
+    assert Message("t", b"x", delay_level=0, deliver_at=tomorrow).deliver_at == tomorrow
+    with pytest.raises(ConfigurationError, match="delay_level and deliver_at: give one of them"):
+        Message("t", b"x", delay_level=3, deliver_at=tomorrow)
 
 
 def test_the_text_form_hides_the_body():

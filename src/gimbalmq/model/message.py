@@ -97,8 +97,8 @@ class Message:
     """A message to send.
 
     `keys` make it findable and `tags` let consumers filter; `sharding_key` picks the queue as
-    Java's hash would, so that messages with equal keys keep their order. Times are aware
-    datetimes.
+    Java's hash would, so that messages with equal keys keep their order. `delay_level` (1 is 1 s,
+    2 is 5 s, ... 18 is 2 h; 0 is none) or `deliver_at`, an aware datetime, keep it back for a while.
 
     >>> message = Message("orders", b"paid", tags="paid", keys=["42"], properties={"shop": "7"})
     >>> message.keys
@@ -142,11 +142,10 @@ class Message:
             self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
             self.properties = dict(properties or {})
             _check_texts(self)
-        if deliver_at is not None and deliver_at.tzinfo is None:
-            raise ConfigurationError(
-                f"deliver_at of a message for topic '{topic}' has no time zone: "
-                "give an aware datetime, for example datetime.now(timezone.utc)"
-            )
+        if sharding_key is not None:
+            _check_sharding_key(topic, sharding_key)
+        if delay_level is not None or deliver_at is not None:
+            _check_delay(topic, delay_level, deliver_at)
 
     def __repr__(self) -> str:
         return (
@@ -177,15 +176,46 @@ def _check_texts(message: Message) -> None:
             )
     texts = [*message.properties, *message.properties.values(), *message.keys, message.tags or ""]
     for text in texts:
-        if any(separator in text for separator in _SEPARATORS):
-            raise ConfigurationError(
-                f"'{text}' contains U+0001 or U+0002, with which RocketMQ separates properties"
-            )
+        _check_separators(text)
     for key in message.keys:
         if not key or any(character.isspace() for character in key):
             raise ConfigurationError(
                 f"key '{key}' is empty or contains white space, with which RocketMQ separates keys"
             )
+
+
+def _check_separators(text: str) -> None:
+    if any(separator in text for separator in _SEPARATORS):
+        raise ConfigurationError(
+            f"{text!r} contains U+0001 or U+0002, with which RocketMQ separates properties"
+        )
+
+
+def _check_sharding_key(topic: str, key: object) -> None:
+    if not isinstance(key, str | int) or isinstance(key, bool) or key == "":
+        raise ConfigurationError(
+            f"sharding_key of a message for topic '{topic}' is {key!r}: give text that is not "
+            "empty, or a whole number"
+        )
+    if isinstance(key, str):
+        _check_separators(key)
+
+
+def _check_delay(topic: str, level: object, moment: datetime | None) -> None:
+    if level is not None and (not isinstance(level, int) or isinstance(level, bool) or level < 0):
+        raise ConfigurationError(
+            f"delay_level of a message for topic '{topic}' is {level!r}: give a level of the "
+            "broker's, 1 (1 s) to 18 (2 h) unless it was configured otherwise, or 0 for none"
+        )
+    if level and moment is not None:
+        raise ConfigurationError(
+            f"a message for topic '{topic}' has delay_level and deliver_at: give one of them"
+        )
+    if moment is not None and moment.tzinfo is None:
+        raise ConfigurationError(
+            f"deliver_at of a message for topic '{topic}' has no time zone: "
+            "give an aware datetime, for example datetime.now(timezone.utc)"
+        )
 
 
 class SendStatus(enum.Enum):
