@@ -61,6 +61,20 @@ def test_a_name_server_is_used_until_it_fails_then_the_next():
     assert asked == [["n:1"], ["n:1", "m:1"], ["m:1"]]
 
 
+@pytest.mark.rule("B8.7c")
+def test_the_first_one_to_ask_is_given_and_the_others_follow():
+    assert NameServers(["a:1", "b:1", "c:1"], 2).in_turn() == ("c:1", "a:1", "b:1")
+
+
+def test_clients_that_were_spread_stay_spread_over_a_new_list():
+    begun = []
+    for start in range(3):
+        servers = NameServers(["a:1", "b:1", "c:1"], start)
+        assert servers.replace(["c:1", "d:1", "e:1"])
+        begun.append(servers.in_turn()[0])
+    assert begun == ["c:1", "d:1", "c:1"], "who was with one that stays, stays with it"
+
+
 def test_a_refusal_is_an_answer_and_is_not_taken_to_the_next():
     script = Script(UNKNOWN)
     with pytest.raises(BrokerError):

@@ -7,6 +7,7 @@ threads and on event loops.
 from __future__ import annotations
 
 import logging
+import secrets
 import ssl
 import threading
 import time
@@ -113,7 +114,9 @@ class CurrentNameServers:
         with self._lock:
             known, now = self._known, time.monotonic()
             if known is None:
-                known = self._known = NameServers(self._source.addresses_now())
+                addresses = self._source.addresses_now()
+                start = secrets.randbelow(len(addresses))
+                known = self._known = NameServers(addresses, start)
                 self._due_at = now + self._interval_s
             elif self._source.changes and now >= self._due_at:
                 self._due_at = now + self._interval_s

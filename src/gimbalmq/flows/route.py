@@ -22,15 +22,16 @@ class NameServers:
     """The name servers of a cluster; remembers which one answered last.
 
     They do not talk to each other, so any one will do, and staying with one that works keeps a
-    client's view steady.
+    client's view steady. `start` says which one is asked first; clients that each take another one
+    share the work out.
     """
 
     __slots__ = ("_current", "addresses")
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], start: int = 0) -> None:
         assert addresses
         self.addresses = tuple(addresses)
-        self._current = 0
+        self._current = start % len(self.addresses)
 
     def in_turn(self) -> tuple[str, ...]:
         """Every address, the one that worked last first."""
@@ -49,7 +50,8 @@ class NameServers:
             return False  # an address server may give them in any order
         current = self.addresses[self._current]
         self.addresses = fresh
-        self._current = fresh.index(current) if current in fresh else 0
+        # Clients that were spread over the old ones stay spread.
+        self._current = fresh.index(current) if current in fresh else self._current % len(fresh)
         return True
 
 
