@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from typing import TypeVar
 
 from gimbalmq.client.access import Access
-from gimbalmq.client.shared import settle
-from gimbalmq.errors import ConfigurationError, StateError
+from gimbalmq.client.shared import check_alike, new_instance, running_id, settle
+from gimbalmq.errors import StateError
 from gimbalmq.flows.effects import Flow
-from gimbalmq.flows.route import NameServers
 from gimbalmq.runtime.address_server import NameServerRefresh
 from gimbalmq.runtime.aio import AioDriver
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
+from gimbalmq.transport.nameservers import NameServerSource
 
 __all__ = ["LoopInstance", "check_loop", "share"]
 
@@ -72,33 +72,45 @@ class LoopInstance:
 
 
 #: Instances in use; the loop is part of the key, so threads with loops of their own do not meet.
-_instances: dict[tuple[object, ...], LoopInstance] = {}
+_instances: dict[tuple[asyncio.AbstractEventLoop, str, NameServerSource], LoopInstance] = {}
 
 
-async def share(client_id: str, access: Access, settings: InstanceSettings) -> LoopInstance:
+async def share(
+    client_id: str, access: Access, settings: InstanceSettings, *, any_strategy: bool = False
+) -> LoopInstance:
     """The instance of that client id on the running loop; pair it with `release`.
 
+    With `any_strategy` one whose id differs in nothing but the strategy will do as well.
+
     Raises:
-        ConfigurationError: it runs, but reaches its cluster in another way.
+        ConfigurationError: it runs, but reaches its cluster in another way or has other timers.
     """
-    source = access.source
-    key = asyncio.get_running_loop(), client_id, source
-    if key not in _instances:
+    loop, source = asyncio.get_running_loop(), access.source
+    shared = _find(loop, client_id, source, any_strategy=any_strategy)
+    if shared is None:
+        addresses = source.addresses
         if source.changes:  # an address server has to be asked, which waits
             addresses = await asyncio.to_thread(source.addresses_now)
-        else:
-            addresses = source.addresses_now()
-        if key not in _instances:
-            instance = ClientInstance(client_id, NameServers(addresses), settings)
-            _instances[key] = LoopInstance(instance, access)
-    shared = _instances[key]
-    if shared.access.reach != access.reach:
-        raise ConfigurationError(
-            f"client '{client_id}' is running with other keys, TLS or address_map: give all that "
-            "share a client_id the same, or another client_id"
-        )
+            # Somebody else may have been quicker.
+            shared = _find(loop, client_id, source, any_strategy=any_strategy)
+        if shared is None:
+            shared = LoopInstance(new_instance(client_id, addresses, settings), access)
+            _instances[loop, client_id, source] = shared
+    check_alike(shared.instance, shared.access, access, settings)
     shared.users += 1
     return shared
+
+
+def _find(
+    loop: asyncio.AbstractEventLoop,
+    client_id: str,
+    source: NameServerSource,
+    *,
+    any_strategy: bool,
+) -> LoopInstance | None:
+    ids = [one for running, one, known in _instances if (running, known) == (loop, source)]
+    found = running_id(client_id, ids, any_strategy=any_strategy)
+    return None if found is None else _instances[loop, found, source]
 
 
 def check_loop(shared: LoopInstance, what: str) -> None:

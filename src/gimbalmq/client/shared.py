@@ -1,8 +1,10 @@
 """Client instances by client id, shared by the producers and consumers of this process.
 
 A broker knows one registration per connection, so everything with one client id must share its
-connections. The last user stops the instance. After a fork the child starts with none: threads
-do not survive a fork, and the parent's sockets must not be used twice.
+connections. Consumers with different strategies have different ids, though the user gave them one
+name; a producer has no strategy, and joins whichever instance of its name is running. The last user
+stops the instance. After a fork the child starts with none: threads do not survive a fork, and the
+parent's sockets must not be used twice.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Protocol, TypeVar
 
 from gimbalmq.client.access import Access
 from gimbalmq.client.naming import process_stem
-from gimbalmq.core.identity import default_stem, member_id
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.core.identity import default_stem, member_id, stem_of
+from gimbalmq.errors import ConfigurationError, StateError
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.route import NameServers
 from gimbalmq.runtime.address_server import NameServerRefresh
@@ -26,8 +28,18 @@ from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.workers import ErrandRunner
 from gimbalmq.transport.address import local_ip
+from gimbalmq.transport.nameservers import NameServerSource
 
-__all__ = ["InstanceHolder", "SharedInstance", "settle", "share", "wire_client_id"]
+__all__ = [
+    "InstanceHolder",
+    "SharedInstance",
+    "check_alike",
+    "new_instance",
+    "running_id",
+    "settle",
+    "share",
+    "wire_client_id",
+]
 
 _T = TypeVar("_T")
 #: How long a caller waits for the engine thread, which never blocks; longer means a bug.
@@ -55,6 +67,46 @@ def settle(future: Future[_T], action: Callable[[], _T]) -> None:
         future.set_result(action())
     except Exception as error:  # noqa: BLE001 - raised again on the thread that waits
         future.set_exception(error)
+
+
+def running_id(client_id: str, running: Iterable[str], *, any_strategy: bool) -> str | None:
+    """Which of the ids that run serves a client: its own, or else any of its name."""
+    ids = tuple(running)
+    if client_id in ids:
+        return client_id
+    stem = stem_of(client_id)
+    return next((one for one in ids if any_strategy and stem_of(one) == stem), None)
+
+
+def new_instance(
+    client_id: str, addresses: tuple[str, ...], settings: InstanceSettings
+) -> ClientInstance:
+    """An instance that begins with any one of its name servers, so that clients spread over them."""
+    nameservers = NameServers(addresses, start=secrets.randbelow(len(addresses)))
+    return ClientInstance(client_id, nameservers, settings)
+
+
+def check_alike(
+    instance: ClientInstance, running: Access, access: Access, settings: InstanceSettings
+) -> None:
+    """Refuse one more user of a running instance that wants it to be otherwise.
+
+    Raises:
+        ConfigurationError: it reaches its cluster in another way, or has other timers.
+    """
+    if running.reach != access.reach:
+        differs = "other keys, TLS or address_map"
+    else:
+        differs = ", ".join(
+            f"{name}={have!r} instead of {want!r}"
+            for name in InstanceSettings.__struct_fields__
+            if (have := getattr(instance.settings, name)) != (want := getattr(settings, name))
+        )
+    if differs:
+        raise ConfigurationError(
+            f"client '{instance.client_id}' is running with {differs}: give all that share a "
+            "client_id the same, or another client_id"
+        )
 
 
 class InstanceHolder(Protocol):
@@ -112,10 +164,29 @@ class SharedInstance:
         return self._engine.is_current
 
     def run(self, action: Callable[[], _T]) -> _T:
-        """Run something on the engine thread and return its result."""
+        """Run something on the engine thread and return its result.
+
+        Raises:
+            StateError: called on that thread, or something else keeps it.
+        """
+        if self.on_engine_thread:
+            raise StateError(
+                f"a callback on the own thread of client '{self.instance.client_id}' calls what "
+                "waits for that thread: hand it to another thread (callbacks of send_async's "
+                "futures run there)"
+            )
         future: Future[_T] = Future()
         self._engine.post(lambda: settle(future, action))
-        return future.result(_ENGINE_ANSWER_S)
+        try:
+            return future.result(_ENGINE_ANSWER_S)
+        except TimeoutError as error:
+            if future.done():  # what was to be run has raised it
+                raise
+            raise StateError(
+                f"the own thread of client '{self.instance.client_id}' has been busy for "
+                f"{_ENGINE_ANSWER_S:g} s: look for a callback that waits (callbacks of "
+                "send_async's futures run there)"
+            ) from error
 
     def inline(self, flow: Flow[_T]) -> _T:
         """Run a flow on the calling thread, over connections of its own."""
@@ -129,25 +200,44 @@ class SharedInstance:
 class _Registry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._shared: dict[object, SharedInstance] = {}
+        self._shared: dict[tuple[str, NameServerSource], SharedInstance] = {}
 
-    def share(self, client_id: str, access: Access, settings: InstanceSettings) -> SharedInstance:
-        key = client_id, access.source
-        with self._lock:
-            shared = self._shared.get(key)
-            if shared is None:
-                nameservers = NameServers(access.source.addresses_now())
-                instance = ClientInstance(client_id, nameservers, settings)
-                shared = SharedInstance(instance, access)
-                shared.start()
-                self._shared[key] = shared
-            elif shared.access.reach != access.reach:
-                raise ConfigurationError(
-                    f"client '{client_id}' is running with other keys, TLS or address_map: give "
-                    "all that share a client_id the same, or another client_id"
-                )
-            shared.users += 1
-            return shared
+    def share(
+        self, client_id: str, access: Access, settings: InstanceSettings, *, any_strategy: bool
+    ) -> SharedInstance:
+        addresses: tuple[str, ...] = ()
+        while True:
+            with self._lock:
+                shared = self._find(client_id, access, any_strategy=any_strategy)
+                if shared is None and addresses:
+                    shared = self._start(client_id, addresses, access, settings)
+                if shared is not None:
+                    check_alike(shared.instance, shared.access, access, settings)
+                    shared.users += 1
+                    return shared
+            # Not with the lock held, which everybody needs: an address server may take its time.
+            addresses = access.source.addresses_now()
+
+    def _find(self, client_id: str, access: Access, *, any_strategy: bool) -> SharedInstance | None:
+        ids = [one for one, source in self._shared if source == access.source]
+        found = running_id(client_id, ids, any_strategy=any_strategy)
+        return None if found is None else self._shared[found, access.source]
+
+    def _start(
+        self,
+        client_id: str,
+        addresses: tuple[str, ...],
+        access: Access,
+        settings: InstanceSettings,
+    ) -> SharedInstance:
+        shared = SharedInstance(new_instance(client_id, addresses, settings), access)
+        try:
+            shared.start()
+        except BaseException:
+            shared.close()
+            raise
+        self._shared[client_id, access.source] = shared
+        return shared
 
     def release(self, shared: SharedInstance) -> None:
         with self._lock:
@@ -169,10 +259,14 @@ def _registry() -> _Registry:
     return found if found is not None else _registries.setdefault(os.getpid(), _Registry())
 
 
-def share(client_id: str, access: Access, settings: InstanceSettings) -> SharedInstance:
+def share(
+    client_id: str, access: Access, settings: InstanceSettings, *, any_strategy: bool = False
+) -> SharedInstance:
     """The running instance of that client id, started if need be; pair it with `release`.
 
+    With `any_strategy` one whose id differs in nothing but the strategy will do as well.
+
     Raises:
-        ConfigurationError: it runs, but reaches its cluster in another way.
+        ConfigurationError: it runs, but reaches its cluster in another way or has other timers.
     """
-    return _registry().share(client_id, access, settings)
+    return _registry().share(client_id, access, settings, any_strategy=any_strategy)

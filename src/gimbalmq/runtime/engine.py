@@ -124,6 +124,9 @@ class Engine:
 
     def stop(self) -> None:
         """End the thread and close every connection; waits unless called by the thread itself."""
+        if self._thread.ident is None:  # it could not be started
+            self._close()
+            return
         # The thread may end between taking the order and being woken for it.
         with contextlib.suppress(StateError):
             self.post(self._stop_here)
