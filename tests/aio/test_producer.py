@@ -3,9 +3,11 @@ import asyncio
 import pytest
 
 from aio.conftest import until
+from client.small_cluster import HoldingCluster
 from gimbalmq import Message, PullConsumer, SendStatus
-from gimbalmq.aio import Producer
+from gimbalmq.aio import Producer, PushConsumer, shared
 from gimbalmq.errors import ConfigurationError, SendError, StateError, TransportError
+from gimbalmq.wire.codes import RequestCode
 from transport.server import LoopbackServer
 
 
@@ -202,10 +204,12 @@ def test_a_transaction_commits_and_an_exception_rolls_back(run, cluster, topic):
 def test_states_are_told_and_options_checked_as_on_threads(run, cluster, topic):
     async def main():
         producer = Producer("shop", nameserver=cluster.nameserver)
-        with pytest.raises(StateError, match="async with"):
+        assert (producer.state, producer.start_error) == ("created", None)
+        with pytest.raises(StateError, match="is created: use it in an async with"):
             await producer.send(Message(topic, b"x"))
         async with producer:
-            with pytest.raises(StateError, match="already started"):
+            assert producer.state == "running"
+            with pytest.raises(StateError, match="is running: make a new one"):
                 await producer.start()
             queue = (await producer.queues(topic))[0]
             with pytest.raises(ConfigurationError, match="not both"):
@@ -213,6 +217,11 @@ def test_states_are_told_and_options_checked_as_on_threads(run, cluster, topic):
                     Message(topic, b"x"), queue=queue, selector=lambda queues, _m: queues[0]
                 )
         await producer.stop()  # again: harmless
+        assert producer.state == "stopped"
+        with pytest.raises(StateError, match="is stopped: make a new one"):
+            await producer.start()
+        with pytest.raises(StateError, match="is stopped, not running"):
+            await producer.send(Message(topic, b"x"))
 
     run(main())
     with pytest.raises(ConfigurationError, match="DEFAULT_PRODUCER"):
@@ -225,10 +234,53 @@ def test_two_producers_of_one_client_share_their_instance(run, cluster, topic):
         async with Producer("one", **names) as one, Producer("two", **names) as two:
             assert one._running().shared is two._running().shared
             await one.send(Message(topic, b"x"))
-            with pytest.raises(StateError, match="already has a producer"):
-                await Producer("two", **names).start()
+            again = Producer("two", **names)
+            with pytest.raises(StateError, match="already has a producer") as refused:
+                await again.start()
+            assert (again.state, again.start_error) == ("failed to start", refused.value)
+            with pytest.raises(StateError, match="failed to start") as why:
+                await again.start()
+            assert why.value.__cause__ is refused.value
+            other = Producer("three", heartbeat_broker_interval_s=7.0, **names)
+            with pytest.raises(ConfigurationError, match=r"interval_s=30\.0 instead of 7\.0"):
+                await other.start()
 
     run(main())
+
+
+def test_a_producer_joins_the_instance_of_its_name_whatever_its_strategy(run, cluster, topic):
+    async def main():
+        names = {"nameserver": cluster.nameserver, "client_id": "till"}
+        consumer = PushConsumer("readers", allocation="CAPPED_HASH", **names)
+        consumer.subscribe(topic, listener=print)
+        async with consumer, Producer("shop", **names) as producer:
+            assert producer.client_id == consumer.client_id == "till@gmq1-CAPPED_HASH"
+            assert len(shared._instances) == 1
+            await producer.send(Message(topic, b"x"))
+
+    run(main())
+
+
+def test_a_stop_that_is_cancelled_leaves_nothing_behind(run):
+    with HoldingCluster("orders") as holding:
+
+        async def main():
+            producer = Producer("shop", nameserver=holding.address, timeout_s=60.0)
+            await producer.start()
+            sending = asyncio.ensure_future(producer.send(Message("orders", b"x")))
+            await until(lambda: holding.held)
+            stopping = asyncio.ensure_future(producer.stop())
+            await until(lambda: producer.state == "stopping")
+            stopping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await stopping
+            assert producer.state == "stopped"
+            with pytest.raises(SendError, match="this client is stopped"):
+                await sending
+            await producer.stop()
+
+        run(main())
+        assert holding.codes.count(RequestCode.UNREGISTER_CLIENT) == 1
 
 
 def test_each_loop_has_its_own_and_another_loop_is_refused(run, cluster, topic):

@@ -1,6 +1,7 @@
 """Name server and broker in one loopback server: just enough for clients to start and stop."""
 
 import threading
+import time
 
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.wire.bodies import decode_heartbeat, encode_consumer_list, encode_route
@@ -94,3 +95,31 @@ class SmallCluster(LoopbackServer):
         self.sent.append(request)
         fields = {"msgId": "7F", "queueId": request.fields["e"], "queueOffset": "0"}
         return response_to(request, fields=fields)
+
+
+class HoldingCluster(SmallCluster):
+    """Keeps sends unanswered until told to answer them."""
+
+    def __init__(self, *topics, **options):
+        self.held = []
+        self.holding = True
+        super().__init__(*topics, **options)
+
+    def _send(self, request):
+        if self.holding:
+            self.held.append(request)
+            return None
+        return super()._send(request)
+
+    def answer_all(self):
+        with self._state:
+            held, self.held = self.held, []
+        for request in held:
+            fields = {"msgId": "7F", "queueId": request.fields["e"], "queueOffset": "0"}
+            self.push(response_to(request, fields=fields))
+
+    def wait_held(self, count):
+        deadline = time.monotonic() + 60.0
+        while len(self.held) < count:
+            assert time.monotonic() < deadline, f"{len(self.held)} of {count} arrived"
+            time.sleep(0.001)

@@ -5,10 +5,13 @@ import pytest
 
 from client.small_cluster import SmallCluster
 from gimbalmq import Message, Producer
+from gimbalmq.client.sender import Sender
+from gimbalmq.client.transaction import CheckWorker
 from gimbalmq.errors import ConfigurationError, GimbalError, StateError, TopicNotFoundError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.codes import RequestCode
 from transport.server import LoopbackServer, closed_port, silent
+from waiting import eventually
 
 
 @pytest.fixture
@@ -31,6 +34,7 @@ def producer(cluster):
     [
         ({"timeout_s": 0}, "timeout_s"),
         ({"retries": -1}, "retries"),
+        ({"heartbeat_broker_interval_s": 0}, "heartbeat_broker_interval_s"),
         ({"nameserver": "nowhere"}, "host:port"),
         ({"client_id": ""}, "client_id is empty"),
         ({"client_id": "two words"}, "white space"),
@@ -76,9 +80,85 @@ def test_using_it_before_start_says_what_to_do():
         producer.send(Message("orders", b"x"))
 
 
-def test_starting_twice_is_refused(producer):
-    with pytest.raises(StateError, match="already started"):
+def test_a_producer_says_in_which_state_it_is_and_runs_once(cluster):
+    producer = Producer("shop", nameserver=cluster.address)
+    producer.stop()  # nothing to stop: nothing happens
+    assert (producer.state, producer.start_error) == ("created", None)
+    assert producer.start().state == "running"
+    with pytest.raises(StateError, match="producer of group 'shop' is running: make a new one"):
         producer.start()
+    producer.stop()
+    assert producer.state == "stopped"
+    with pytest.raises(StateError, match="producer of group 'shop' is stopped: make a new one"):
+        producer.start()
+    with pytest.raises(StateError, match="producer of group 'shop' is stopped, not running"):
+        producer.send(Message("orders", b"x"))
+
+
+def test_a_start_that_failed_is_remembered_with_its_reason(producer, cluster):
+    second = Producer("shop", nameserver=cluster.address, client_id="till")
+    with Producer("shop", nameserver=cluster.address, client_id="till") as first:
+        with pytest.raises(StateError, match="already has a producer") as refused:
+            second.start()
+        assert second.state == "failed to start"
+        assert second.start_error is refused.value
+        for use in (second.start, second.stats):
+            with pytest.raises(
+                StateError, match=r"failed to start \(StateError: .*has a prod"
+            ) as why:
+                use()
+            assert why.value.__cause__ is refused.value
+        second.stop()
+        assert first.send(Message("orders", b"x")), "the first is still registered, and running"
+    assert second.state == "failed to start"
+
+
+def test_a_start_that_fails_late_leaves_nothing_behind(cluster, monkeypatch):
+    def fail(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(CheckWorker, "start", fail)
+    with Producer("other", nameserver=cluster.address, client_id="till") as other:
+        other.send(Message("orders", b"x"))
+        options = {"nameserver": cluster.address, "client_id": "till"}
+        with pytest.raises(RuntimeError):
+            Producer("shop", check=lambda _: True, **options).start()
+        monkeypatch.undo()
+        Producer("shop", check=lambda _: True, **options).start().stop()
+
+
+def test_stop_in_a_callback_is_refused_and_can_be_done_elsewhere(cluster):
+    told, refused = threading.Event(), []
+    producer = Producer("shop", nameserver=cluster.address).start()
+
+    def stop(_future):
+        try:
+            producer.stop()
+        except StateError as error:
+            refused.append(str(error))
+        told.set()
+
+    producer.send_async(Message("orders", b"x")).add_done_callback(stop)
+    assert told.wait(20.0)
+    assert "call it on another thread" in refused[0]
+    assert producer.state == "running"
+    producer.stop()
+    assert cluster.codes.count(RequestCode.UNREGISTER_CLIENT) == 1
+
+
+def test_an_interrupted_stop_still_unregisters_and_lets_go(cluster, monkeypatch):
+    def interrupt(self, timeout_s):
+        raise KeyboardInterrupt
+
+    producer = Producer("shop", nameserver=cluster.address).start()
+    producer.send(Message("orders", b"x"))
+    monkeypatch.setattr(Sender, "flush", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        producer.stop()
+    assert producer.state == "stopped"
+    eventually(lambda: cluster.codes.count(RequestCode.UNREGISTER_CLIENT) == 1)
+    eventually(lambda: not cluster.open_connections)
+    producer.stop()
 
 
 @pytest.mark.rule("B5.4c")

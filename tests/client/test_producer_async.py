@@ -5,41 +5,13 @@ import time
 
 import pytest
 
-from client.small_cluster import SmallCluster
+from client.small_cluster import HoldingCluster, SmallCluster
 from gimbalmq import Message, Producer
 from gimbalmq.errors import ConfigurationError, SendError, StateError, TransportError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import response_to
 from gimbalmq.wire.properties import parse_properties
-
-
-class HoldingCluster(SmallCluster):
-    """Keeps sends unanswered until told to answer them."""
-
-    def __init__(self, *topics, **options):
-        self.held = []
-        self.holding = True
-        super().__init__(*topics, **options)
-
-    def _send(self, request):
-        if self.holding:
-            self.held.append(request)
-            return None
-        return super()._send(request)
-
-    def answer_all(self):
-        with self._state:
-            held, self.held = self.held, []
-        for request in held:
-            fields = {"msgId": "7F", "queueId": request.fields["e"], "queueOffset": "0"}
-            self.push(response_to(request, fields=fields))
-
-    def wait_held(self, count):
-        deadline = time.monotonic() + 60.0
-        while len(self.held) < count:
-            assert time.monotonic() < deadline, f"{len(self.held)} of {count} arrived"
-            time.sleep(0.001)
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ from gimbalmq.aio.lifetime import Lifetime
 from gimbalmq.aio.sender import Sender
 from gimbalmq.aio.shared import check_loop, share
 from gimbalmq.aio.transaction import CheckAnswer, Checks, Transaction
+from gimbalmq.client.producer_life import Registration
 from gimbalmq.client.producer_options import ProducerOptions
 from gimbalmq.client.producer_stats import ProducerStats, producer_stats
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.send_hooks import SendHook, hooked_async
 from gimbalmq.client.transaction import ending, stored_half, unsafe_half
 from gimbalmq.core.fault import BrokerHealth
-from gimbalmq.errors import SendError, StateError, TransportError
+from gimbalmq.errors import SendError, TransportError
 from gimbalmq.flows.transaction import (
     HALF_FLAG,
     HalfMessage,
@@ -53,52 +54,70 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     def _prepare_life(self) -> None:
         #: Around every send, if somebody wants that.
         self.send_hook: SendHook | None = None
+        #: While it runs; and then, until it has stopped, the one that is leaving.
         self._sender: Sender | None = None
+        self._leaving: Sender | None = None
         self._checks: Checks | None = None
+        self._registration: Registration
 
     # ---- life --------------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Start; needed unless the producer is used as a context manager."""
-        if self._sender is not None:
-            raise StateError(f"producer of group '{self.group}' is already started")
-        shared = await share(self.client_id, self._access, self._instance_settings)
-        try:
-            sender = Sender(shared, self._settings)
-            checks = None if self._check is None else Checks(self._check, self._answer_check)
-            shared.instance.add_producer(sender.wire_group, None if checks is None else checks.ask)
-        except BaseException:
-            await shared.release()
-            raise
-        sender.publishing.start_detector()
-        self._sender, self._checks = sender, checks
+        """Start; needed unless the producer is used as a context manager. A producer runs once.
+
+        Raises:
+            StateError: it was started before.
+            ConfigurationError: clients that share its `client_id` were told otherwise.
+        """
+        with self._starting():
+            shared = await share(
+                self.client_id, self._access, self._instance_settings, any_strategy=True
+            )
+            try:
+                sender = Sender(shared, self._settings)
+                checks = None if self._check is None else Checks(self._check, self._answer_check)
+                registration = Registration(sender, None if checks is None else checks.ask)
+                registration.begin()
+            except BaseException:
+                await shared.release()
+                raise
+            self.client_id = shared.instance.client_id
+            self._sender, self._checks, self._registration = sender, checks, registration
         began(self)
         return self
 
     async def stop(self) -> None:
         """Wait for what is in flight, tell the brokers, let go of the connections.
 
-        Waits for results no longer than a send may take. Safe to call again.
+        Waits for results no longer than a send may take. Safe to call again: a stop that is
+        cancelled waits for nothing more, but leaves nothing behind.
         """
-        sender, checks = self._sender, self._checks
+        sender = self._sender
         if sender is None:
-            return
+            return  # not running, or another task does it
         check_loop(sender.shared, f"the producer of group '{self.group}'")
-        self._sender = self._checks = None
+        self._leaving, self._sender = sender, None
+        self._state = "stopping"
         ended(self)
-        shared, timeout_s = sender.shared, self._settings.timeout_s
+        timeout_s = self._settings.timeout_s
         try:
-            if checks is not None:
-                await checks.stop(timeout_s)
+            if self._checks is not None:
+                await self._checks.stop(timeout_s)
             await sender.close(timeout_s)
-            sender.publishing.stop_detector()
-            gone = asyncio.Event()
-            shared.instance.remove_producer(sender.wire_group, gone.set)
-            await asyncio.wait_for(gone.wait(), timeout_s)
+        finally:
+            await self._let_go(sender, timeout_s)
+
+    async def _let_go(self, sender: Sender, timeout_s: float) -> None:
+        gone = asyncio.Event()
+        self._registration.end(gone.set)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await gone.wait()
         except TimeoutError:
             _log.warning("group %s: not every broker has answered to the goodbye", self.group)
         finally:
-            await shared.release()
+            self._state, self._leaving = "stopped", None
+            await sender.shared.release()
 
     # ---- sending -----------------------------------------------------------------------------
 
@@ -234,10 +253,9 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         return (self._sender or self._not_running()).shared.ask(question, timeout_s)
 
     def _not_running(self) -> Sender:
-        raise StateError(
-            f"producer of group '{self.group}' is not running: use it in an async with statement, "
-            "or await start() first"
-        )
+        created = self._state == "created"
+        advice = ": use it in an async with statement, or await start() first"
+        raise self._refusal(advice if created else ", not running")
 
     def _running(self) -> Sender:
         sender = self._sender or self._not_running()
@@ -300,7 +318,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     async def _answer_check(
         self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None
     ) -> None:
-        sender = self._sender
+        sender = self._sender or self._leaving
         if sender is None:
             return  # stopped meanwhile: the broker asks another producer of the group
         await self._end(sender, address, half, outcome, remark, self._settings.timeout_s)

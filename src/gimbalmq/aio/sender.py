@@ -279,19 +279,21 @@ class Sender(Outbound):
 
     async def close(self, timeout_s: float) -> None:
         """Send what is left, traces too; what takes longer is cancelled."""
-        await self.flush(timeout_s)
-        if self.trace is not None:
-            handed_over = asyncio.Event()
-            self.trace.flush(handed_over.set)
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await handed_over.wait()
-            except TimeoutError:
-                pass
+        try:
             await self.flush(timeout_s)
-        self.room.close()
-        leftover = [task for task in self._tasks if task is not asyncio.current_task()]
-        for task in leftover:
-            task.cancel()
-        if leftover:
-            await asyncio.wait(leftover)
+            if self.trace is not None:
+                handed_over = asyncio.Event()
+                self.trace.flush(handed_over.set)
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await handed_over.wait()
+                except TimeoutError:
+                    pass
+                await self.flush(timeout_s)
+        finally:
+            self.room.close()
+            leftover = [task for task in self._tasks if task is not asyncio.current_task()]
+            for task in leftover:
+                task.cancel()
+            if leftover:
+                await asyncio.wait(leftover)

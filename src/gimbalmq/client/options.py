@@ -58,13 +58,13 @@ class ClientTuning(AccessOptions, total=False):
     """Options of `AccessOptions`, and timers of producers and consumers, by Java's names."""
 
     mq_client_api_timeout_s: float
+    use_heartbeat_v2: bool
 
 
 class ConsumerTuning(ClientTuning, total=False):
     """The same for consumers of every kind."""
 
     offset_timeout_s: float
-    use_heartbeat_v2: bool
     rebalance_min_interval_s: float
     rebalance_retry_s: float
 

@@ -113,7 +113,7 @@ class Outbound:
     def __init__(
         self, shared: InstanceHolder, settings: SenderSettings, send_trace: SendTrace
     ) -> None:
-        self._holder = shared
+        self.holder = shared
         self._settings = settings
         self.limits = settings.limits
         namespace = settings.namespace
@@ -383,7 +383,7 @@ class Outbound:
         # Large bodies are better off compressed, which a batch cannot be.
         body_bytes_until = self.limits.compress_msg_body_over_howmuch
         return Accumulator(
-            self._holder, batching, send, future=future, body_bytes_until=body_bytes_until
+            self.holder, batching, send, future=future, body_bytes_until=body_bytes_until
         )
 
     def entry(

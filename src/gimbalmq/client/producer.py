@@ -7,6 +7,7 @@ with the brokers, and carries the sends that nobody waits for.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Sequence
@@ -14,6 +15,7 @@ from concurrent.futures import Future
 from typing import Self
 
 from gimbalmq.client.lifetime import Lifetime
+from gimbalmq.client.producer_life import Registration
 from gimbalmq.client.producer_options import ProducerOptions
 from gimbalmq.client.producer_stats import ProducerStats, producer_stats
 from gimbalmq.client.selectors import QueueSelector
@@ -64,7 +66,8 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         fault_tolerance: Keep away from slow and failing brokers for a while: True, or a
             `FaultTolerance` with other rules and times.
         client_id: A name for this client; producers and consumers with equal names in one
-            process share their connections. None makes a unique one.
+            process share their connections. A producer joins a consumer of its name that is
+            running, whatever its strategy, and has its id from then on. None makes a unique one.
         access_key, secret_key, tls, address_map, namespace, namesrv_domain: How the cluster is
             reached; see `AccessOptions`.
         check: Answers a broker that asks what became of a transaction: gets the message and
@@ -85,67 +88,100 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         create_topic_key, default_topic_queue_nums: The template of topics that do not exist yet,
             and how many queues to ask for.
         max_message_size, poll_name_server_interval_s, heartbeat_broker_interval_s,
-        mq_client_api_timeout_s: As in Java.
+            mq_client_api_timeout_s, use_heartbeat_v2: As in Java; the timers have to be those of
+            whoever has the same `client_id`.
     """
 
     def _prepare_life(self) -> None:
         #: Around every send, if somebody wants that.
         self.send_hook: SendHook | None = None
+        #: While it runs; and then, until it has stopped, the one that is leaving.
         self._sender: Sender | None = None
+        self._leaving: Sender | None = None
         self._checks: CheckWorker | None = None
+        self._registration: Registration
+        self._stopping = threading.Lock()
 
     # ---- life --------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start; needed unless the producer is used as a context manager."""
-        if self._sender is not None:
-            raise StateError(f"producer of group '{self.group}' is already started")
-        shared = share(self.client_id, self._access, self._instance_settings)
-        sender = Sender(shared, self._settings)
-        checks = None
-        if self._check is not None:
-            checks = CheckWorker(self.group, self._check, self._answer_check)
-        try:
-            shared.run(
-                lambda: shared.instance.add_producer(
-                    sender.wire_group, None if checks is None else checks.ask
-                )
-            )
-        except BaseException:
-            shared.release()
-            raise
-        shared.run(sender.publishing.start_detector)
-        if checks is not None:
-            checks.start()
-        self._sender, self._checks = sender, checks
+        """Start; needed unless the producer is used as a context manager. A producer runs once.
+
+        Raises:
+            StateError: it was started before.
+            ConfigurationError: clients that share its `client_id` were told otherwise.
+        """
+        with self._starting(), contextlib.ExitStack() as undo:
+            shared = share(self.client_id, self._access, self._instance_settings, any_strategy=True)
+            undo.callback(shared.release)
+            sender = Sender(shared, self._settings)
+            checks = None
+            if self._check is not None:
+                checks = CheckWorker(self.group, self._check, self._answer_check)
+                checks.start()
+                undo.callback(checks.stop, 0.0)
+            registration = Registration(sender, None if checks is None else checks.ask)
+            undo.callback(shared.post, registration.end)
+            shared.run(registration.begin)
+            self.client_id = shared.instance.client_id
+            self._sender, self._checks, self._registration = sender, checks, registration
+            undo.pop_all()
         began(self)
         return self
 
     def stop(self) -> None:
         """Wait for what is in flight, tell the brokers, let go of the connections.
 
-        Waits for results no longer than a send may take. Safe to call again.
+        Waits for results no longer than a send may take. Safe to call again: an interrupted stop
+        waits for nothing more, but leaves nothing behind.
+
+        Raises:
+            StateError: called by a callback on the client's own thread, which must not wait.
         """
-        sender, self._sender = self._sender, None
-        checks, self._checks = self._checks, None
-        if sender is None:
-            return
-        ended(self)
-        shared, timeout_s = sender.shared, self._settings.timeout_s
-        if checks is not None:
-            checks.stop(timeout_s)
+        running = self._sender
+        if running is not None and running.shared.on_engine_thread:
+            raise StateError(
+                f"stop of the producer of group '{self.group}' waits, which a callback on the "
+                "client's own thread must not: call it on another thread"
+            )
+        if not self._stopping.acquire(blocking=False):
+            return  # another thread does it
+        try:
+            sender = self._sender or self._leaving
+            if sender is None:
+                return
+            self._leaving, self._sender = sender, None
+            self._state = "stopping"
+            ended(self)
+            try:
+                self._finish(sender)
+            finally:
+                self._let_go(sender)
+        finally:
+            self._stopping.release()
+
+    def _finish(self, sender: Sender) -> None:
+        """Wait until everything has its result."""
+        timeout_s = self._settings.timeout_s
+        if self._checks is not None:
+            self._checks.stop(timeout_s)
         sender.flush(timeout_s)
         if sender.trace is not None:
             handed_over = threading.Event()
             sender.trace.flush(handed_over.set)
             handed_over.wait(timeout_s)
             sender.pipeline.wait_empty(timeout_s)
+
+    def _let_go(self, sender: Sender) -> None:
         sender.pipeline.close()
-        gone = threading.Event()
-        shared.post(sender.publishing.stop_detector)
-        shared.post(lambda: shared.instance.remove_producer(sender.wire_group, gone.set))
-        gone.wait(timeout_s)
-        shared.release()
+        shared, gone = sender.shared, threading.Event()
+        try:
+            shared.post(lambda: self._registration.end(gone.set))
+            gone.wait(self._settings.timeout_s)
+        finally:
+            # First: whoever is interrupted in the last line must not release twice.
+            self._state, self._leaving = "stopped", None
+            shared.release()
 
     # ---- sending -----------------------------------------------------------------------------
 
@@ -316,9 +352,9 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         )
 
     def _not_running(self) -> Sender:
-        raise StateError(
-            f"producer of group '{self.group}' is not running: use it in a with statement, or call "
-            "start() first"
+        created = self._state == "created"
+        raise self._refusal(
+            ": use it in a with statement, or call start() first" if created else ", not running"
         )
 
     # ---- transactions ------------------------------------------------------------------------
@@ -381,7 +417,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
     def _answer_check(
         self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None
     ) -> None:
-        sender = self._sender
+        sender = self._sender or self._leaving
         if sender is None:
             return  # stopped meanwhile: the broker asks another producer of the group
         self._end(sender, address, half, outcome, remark, self._settings.timeout_s)

@@ -12,15 +12,15 @@ from typing import Final, Generic, Literal, TypeVar, Unpack
 import msgspec
 
 from gimbalmq.client.batching import Batching
-from gimbalmq.client.options import ClientTuning, checked_access, settings_of
+from gimbalmq.client.options import ClientTuning, checked_access, instance_settings
 from gimbalmq.client.outbound import SenderSettings
+from gimbalmq.client.producer_life import ProducerLife
 from gimbalmq.client.shared import wire_client_id
 from gimbalmq.core.fault import FaultTolerance
 from gimbalmq.core.identity import FALLBACK_STRATEGY
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.flows.outgoing import SendSettings
 from gimbalmq.flows.send import RETRY_CODES, SendPolicy
-from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.wire.codes import CompressionType
 from gimbalmq.wire.compression import compress
 from gimbalmq.wire.names import TEMPLATE_TOPIC, check_group
@@ -35,7 +35,7 @@ _CheckT = TypeVar("_CheckT")
 _DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 
 
-class ProducerOptions(ABC, Generic[_CheckT]):
+class ProducerOptions(ProducerLife, ABC, Generic[_CheckT]):
     """What a producer was told; `Producer` describes each option."""
 
     def __init__(
@@ -69,15 +69,12 @@ class ProducerOptions(ABC, Generic[_CheckT]):
     ) -> None:
         self._access = checked_access(nameserver, tuning, ClientTuning)
         self.group = _own_group(group)
-        sync_policy, async_policy = _policies(
-            retries,
-            retry_times_when_send_async_failed,
-            retry_response_codes,
-            SendPolicy(
-                retry_not_store_ok=retry_another_broker_when_not_store_ok,
-                request_timeout_s=send_msg_max_timeout_per_request_s,
-            ),
+        policy = SendPolicy(
+            retry_not_store_ok=retry_another_broker_when_not_store_ok,
+            request_timeout_s=send_msg_max_timeout_per_request_s,
         )
+        tries = retries, retry_times_when_send_async_failed
+        sync_policy, async_policy = _policies(policy, tries, retry_response_codes)
         self._settings = SenderSettings(
             group=group,
             namespace=self._access.namespace.name,
@@ -99,12 +96,14 @@ class ProducerOptions(ABC, Generic[_CheckT]):
             trace_topic=trace_topic if enable_trace else None,
         )
         self._check = check
-        self._instance_settings = InstanceSettings(
-            poll_name_server_interval_s=poll_name_server_interval_s,
-            heartbeat_broker_interval_s=heartbeat_broker_interval_s,
-            **settings_of(InstanceSettings, tuning),
+        self._instance_settings = instance_settings(
+            {
+                "poll_name_server_interval_s": poll_name_server_interval_s,
+                "heartbeat_broker_interval_s": heartbeat_broker_interval_s,
+                **tuning,
+            }
         )
-        # A producer needs no strategy; the default lets it share a consumer's instance.
+        # A producer needs no strategy: one that joins a consumer's instance has its id from then.
         self.client_id = wire_client_id(client_id, FALLBACK_STRATEGY)
         self._prepare_life()
 
@@ -124,15 +123,16 @@ def _own_group(group: str) -> str:
 
 
 def _policies(
-    retries: int, async_retries: int, added_codes: Iterable[int], common: SendPolicy
+    common: SendPolicy, retries: tuple[int, int], added_codes: Iterable[int]
 ) -> tuple[SendPolicy, SendPolicy]:
-    """When sync and pipelined sends try again."""
-    if min(retries, async_retries) < 0:
+    """When sync and pipelined sends try again; `retries` are the numbers of either."""
+    sync_retries, async_retries = retries
+    if min(retries) < 0:
         raise ConfigurationError("the number of retries is below 0: give 0 or more")
     added = frozenset(added_codes)
     replace = msgspec.structs.replace
     return (
-        replace(common, attempts_max=1 + retries, retry_codes=RETRY_CODES | added),
+        replace(common, attempts_max=1 + sync_retries, retry_codes=RETRY_CODES | added),
         # A refusal is final when nobody waits, as in Java, unless the user says otherwise.
         replace(common, attempts_max=1 + async_retries, retry_codes=added),
     )

@@ -6,6 +6,7 @@ walks the queues on its own, from a random start.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -15,7 +16,7 @@ from gimbalmq.client.shared import InstanceHolder
 from gimbalmq.core.fault import BrokerHealth, Faults, FaultTolerance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.core.selection import RoundRobin
-from gimbalmq.errors import BrokerError, GimbalError, TopicNotFoundError
+from gimbalmq.errors import BrokerError, GimbalError, StateError, TopicNotFoundError
 from gimbalmq.flows.effects import Flow
 from gimbalmq.flows.outgoing import SendSettings
 from gimbalmq.flows.route import fetch_publish_route
@@ -102,7 +103,8 @@ class Publishing:
         """Ask for a route again: a broker that just died is gone from it at once."""
         if now_s - self._refreshed_s.get(topic, -_REFRESH_EVERY_S) >= _REFRESH_EVERY_S:
             self._refreshed_s[topic] = now_s
-            self._shared.post(lambda: self._shared.instance.refresh_route(topic))
+            with contextlib.suppress(StateError):  # it may have failed because the client stopped
+                self._shared.post(lambda: self._shared.instance.refresh_route(topic))
 
     # ---- choice ------------------------------------------------------------------------------
 
