@@ -4,7 +4,7 @@ import time
 import pytest
 
 from client.small_cluster import SmallCluster
-from gimbalmq import Message, Producer
+from gimbalmq import Message, Producer, PushConsumer
 from gimbalmq.client.sender import Sender
 from gimbalmq.client.transaction import CheckWorker
 from gimbalmq.errors import ConfigurationError, GimbalError, StateError, TopicNotFoundError
@@ -233,6 +233,43 @@ def test_an_unknown_topic_is_sent_by_the_template_with_what_the_broker_needs_to_
         "TBW102",
         "4",
     )
+
+
+@pytest.mark.rule("B7.7e")
+def test_an_own_template_is_asked_for_when_the_route_is_refreshed_too():
+    with SmallCluster("MINE", queues=8, template=True) as cluster:
+        options = {"create_topic_key": "MINE", "default_topic_queue_nums": 2}
+        with Producer(
+            "shop", nameserver=cluster.address, poll_name_server_interval_s=0.02, **options
+        ) as producer:
+            assert len(producer.queues("new-topic")) == 2
+            asked = [
+                one.fields["topic"] for one in eventually(lambda: routes_asked(cluster, at_least=8))
+            ]
+            assert len(producer.queues("new-topic")) == 2
+    assert set(asked) == {"new-topic", "MINE"}
+
+
+def routes_asked(cluster, at_least):
+    asked = [one for one in cluster.requests if one.code == RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    return asked if len(asked) >= at_least else None
+
+
+def test_a_topic_that_a_consumer_made_known_stays_fresh_for_the_producer(cluster):
+    options = {
+        "nameserver": cluster.address,
+        "client_id": "till",
+        "poll_name_server_interval_s": 0.02,
+    }
+    consumer = PushConsumer("billing", **options)
+    consumer.subscribe("orders", listener=print)
+    with Producer("shop", **options) as producer:
+        with consumer:
+            producer.send(Message("orders", b"x"))
+        cluster.requests.clear()
+        eventually(lambda: routes_asked(cluster, at_least=3))
+        producer.send(Message("orders", b"x"))
+    assert {one.fields["topic"] for one in routes_asked(cluster, at_least=3)} == {"orders"}
 
 
 @pytest.mark.rule("B7.7c")

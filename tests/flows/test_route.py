@@ -2,7 +2,7 @@ import pytest
 
 from flows.script import Script, ok, refusal
 from gimbalmq.errors import BrokerError, TopicNotFoundError, TransportError
-from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
+from gimbalmq.flows.route import NameServers, TopicTemplate, fetch_publish_route, fetch_route
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.wire.bodies import encode_route
 from gimbalmq.wire.names import TEMPLATE_TOPIC
@@ -116,7 +116,8 @@ def test_queues_from_the_template_are_limited_both_ways(template_has, wanted, us
     # Java clamps by the template's read queues.
     template = route(TEMPLATE_TOPIC, queues=9, read=template_has)
     script = Script(UNKNOWN, answer(template))
-    got = script.run(fetch_publish_route(NameServers(["n:1"]), "orders", template_queues=wanted))
+    wish = TopicTemplate(queues=wanted)
+    got = script.run(fetch_publish_route(NameServers(["n:1"]), "orders", template=wish))
     assert [queue.queue_id for queue in got.publish_queues()] == list(range(used))
 
 

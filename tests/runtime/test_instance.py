@@ -1,7 +1,7 @@
 import pytest
 
 from gimbalmq.errors import BrokerError, StateError, TransportError
-from gimbalmq.flows.route import NameServers
+from gimbalmq.flows.route import NameServers, TopicTemplate
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.wire.bodies import ConsumerData, decode_heartbeat, encode_route
@@ -263,6 +263,39 @@ def test_the_template_does_not_replace_a_known_route_of_a_topic_that_is_sent_to(
     del cluster.routes["orders"]
     driver.advance(30.1)
     assert instance.routes.route("orders") == route("orders")
+
+
+def test_a_topic_that_does_not_exist_yet_is_refreshed_from_its_own_template(
+    instance, driver, cluster
+):
+    elsewhere = BrokerSet("broker-b", "c", {0: "b:1"})
+    cluster.routes["TBW102"] = route("TBW102", elsewhere)
+    cluster.routes["MINE"] = route("MINE", queues=8)
+    wanted = TopicRoute(
+        "new-topic", route("x").brokers, (QueueData("broker-a", 2, 2, 6),), from_template=True
+    )
+    instance.publish_to(wanted, TopicTemplate("MINE", 2))
+    driver.advance(30.1)
+    assert instance.routes.route("new-topic") == wanted
+    instance.refresh_route("new-topic")
+    assert instance.routes.route("new-topic") == wanted
+
+
+def test_a_topic_that_is_sent_to_stays_fresh_when_its_reader_has_left(instance, driver):
+    join(instance, Member("billing", "orders"))
+    instance.publish("orders")
+    instance.leave("billing", lambda: None)
+    driver.calls.clear()
+    driver.advance(30.1)
+    assert [command.fields["topic"] for command in driver.of(ROUTE)] == ["orders"]
+
+
+def test_a_new_producer_is_told_to_the_brokers_that_are_known_at_once(instance, driver):
+    join(instance, Member("billing", "orders"))
+    driver.calls.clear()
+    instance.add_producer("shop")
+    (beat,) = (decode_heartbeat(command.body) for command in driver.of(BEAT, "a:1"))
+    assert "shop" in beat.producers
 
 
 def test_readers_are_not_told_of_a_route_that_is_only_the_template(instance, cluster):

@@ -71,6 +71,10 @@ class Publishing:
         info = None if latest is None else PublishInfo.of(latest)
         if info is None or not info.queues:
             return None
+        if known is None:
+            # Fetched for another, a consumer perhaps, that may leave: from now on for us as well.
+            instance, template = self._shared.instance, self._settings.template
+            self._shared.post(lambda: instance.publish(topic, template))
         self._infos[topic] = info
         return info
 
@@ -81,14 +85,11 @@ class Publishing:
             TopicNotFoundError: there is no queue to send to.
         """
         shared = self._shared
+        template = self._settings.template
         route = yield from fetch_publish_route(
-            shared.instance.nameservers,
-            topic,
-            template_topic=self._settings.create_topic_key,
-            template_queues=self._settings.default_topic_queue_nums,
-            timeout_s=timeout_s,
+            shared.instance.nameservers, topic, template=template, timeout_s=timeout_s
         )
-        shared.post(lambda: shared.instance.publish_to(route))
+        shared.post(lambda: shared.instance.publish_to(route, template))
         info = PublishInfo.of(route)
         if not info.queues:
             raise TopicNotFoundError(

@@ -162,10 +162,7 @@ class TraceLog:
             then()
             return
         flow = fetch_publish_route(
-            instance.nameservers,
-            self._topic,
-            template_topic=self._settings.create_topic_key,
-            template_queues=self._settings.default_topic_queue_nums,
+            instance.nameservers, self._topic, template=self._settings.template
         )
         instance.driver.spawn(flow, functools.partial(self._routed, then))
 
@@ -173,7 +170,7 @@ class TraceLog:
         if isinstance(result, GimbalError):
             self._drop(self._take_all(), result)
         else:
-            self._shared.instance.publish_to(result)
+            self._shared.instance.publish_to(result, self._settings.template)
             self._write_to_route()
         then()
 

@@ -9,10 +9,11 @@ from typing import Final
 import msgspec
 
 from gimbalmq.errors import ConfigurationError
+from gimbalmq.flows.route import TopicTemplate
 from gimbalmq.model.message import Message
 from gimbalmq.wire.codes import CompressionType, SysFlag
 from gimbalmq.wire.compression import compress
-from gimbalmq.wire.names import SEND_FORBIDDEN_TOPICS, check_topic
+from gimbalmq.wire.names import SEND_FORBIDDEN_TOPICS, TEMPLATE_TOPIC, check_topic
 from gimbalmq.wire.properties import first_properties, format_properties
 
 __all__ = [
@@ -38,7 +39,12 @@ class SendSettings(msgspec.Struct, frozen=True, kw_only=True):
     compress_type: CompressionType = CompressionType.ZLIB
     compress_level: int = 5
     default_topic_queue_nums: int = 4
-    create_topic_key: str = "TBW102"
+    create_topic_key: str = TEMPLATE_TOPIC
+
+    @property
+    def template(self) -> TopicTemplate:
+        """What topics that do not exist yet are made from."""
+        return TopicTemplate(self.create_topic_key, self.default_topic_queue_nums)
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):

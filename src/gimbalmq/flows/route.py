@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import msgspec
+
 from gimbalmq.errors import ProtocolError, TopicNotFoundError, TransportError, UnreachableError
 from gimbalmq.flows.effects import Flow, checked_call
 from gimbalmq.model.route import QueueData, TopicRoute
@@ -13,8 +15,24 @@ from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import route_request
 from gimbalmq.wire.names import TEMPLATE_TOPIC
 
-__all__ = ["NameServers", "ask_nameservers", "fetch_publish_route", "fetch_route"]
+__all__ = [
+    "DEFAULT_TEMPLATE",
+    "NameServers",
+    "TopicTemplate",
+    "ask_nameservers",
+    "fetch_publish_route",
+    "fetch_route",
+]
 
+
+class TopicTemplate(msgspec.Struct, frozen=True):
+    """What brokers make an unknown topic from, and how many queues they are asked for."""
+
+    topic: str = TEMPLATE_TOPIC
+    queues: int = 4
+
+
+DEFAULT_TEMPLATE: Final = TopicTemplate()
 _ADVICE: Final = "; is one running, and reachable from here?"
 
 
@@ -106,20 +124,19 @@ def fetch_publish_route(
     nameservers: NameServers,
     topic: str,
     *,
-    template_topic: str = TEMPLATE_TOPIC,
-    template_queues: int = 4,
+    template: TopicTemplate = DEFAULT_TEMPLATE,
     timeout_s: float = 3.0,
 ) -> Flow[TopicRoute]:
     """The route to send to: the topic's own, or that of the template it will be made from.
 
     A broker that allows it creates an unknown topic with the first message, on that broker only,
-    with at most `template_queues` queues.
+    with at most as many queues as it is asked for.
     """
     try:
         return (yield from fetch_route(nameservers, topic, timeout_s))
     except TopicNotFoundError as unknown:
         try:
-            template = yield from fetch_route(nameservers, template_topic, timeout_s)
+            model = yield from fetch_route(nameservers, template.topic, timeout_s)
         except TopicNotFoundError:
             raise TopicNotFoundError(
                 f"topic '{topic}' does not exist and brokers do not create topics by themselves: "
@@ -130,8 +147,8 @@ def fetch_publish_route(
             ) from None
     return TopicRoute(
         topic,
-        template.brokers,
-        tuple(_clamped(data, template_queues) for data in template.queues),
+        model.brokers,
+        tuple(_clamped(data, template.queues) for data in model.queues),
         from_template=True,
     )
 

@@ -24,7 +24,13 @@ from gimbalmq.errors import (
     StateError,
     TopicNotFoundError,
 )
-from gimbalmq.flows.route import NameServers, fetch_publish_route, fetch_route
+from gimbalmq.flows.route import (
+    DEFAULT_TEMPLATE,
+    NameServers,
+    TopicTemplate,
+    fetch_publish_route,
+    fetch_route,
+)
 from gimbalmq.model.route import MASTER_ID, TopicRoute
 from gimbalmq.runtime.broker_requests import BrokerRequests, CheckTransaction
 from gimbalmq.runtime.driver import Driver
@@ -66,7 +72,8 @@ class ClientInstance:
         self._members: dict[str, GroupMember] = {}
         #: By group: who answers the broker's questions about transactions, if anybody.
         self._producers: dict[str, CheckTransaction | None] = {}
-        self._published: set[str] = set()
+        #: The topics that are sent to, and what each is made from while it does not exist.
+        self._published: dict[str, TopicTemplate] = {}
         #: What brokers know of the members.
         self.registrations = Registrations(client_id, self.warn, brief=settings.use_heartbeat_v2)
         self._requests = BrokerRequests(self._members, self._producers, self.routes, self.warn)
@@ -155,7 +162,7 @@ class ClientInstance:
         self._members.pop(group, None)
 
     def add_producer(self, group: str, check: CheckTransaction | None = None) -> None:
-        """Register a producer group with the next heartbeat.
+        """Register a producer group, with the brokers that are known and with those to come.
 
         `check` gets a broker's address and its question about a transaction; it must not wait.
         """
@@ -165,6 +172,7 @@ class ClientInstance:
                 "producer per group and client id"
             )
         self._producers[group] = check
+        self.heartbeat()
 
     def remove_producer(self, group: str, done: Callable[[], None]) -> None:
         """Unregister a producer group."""
@@ -180,22 +188,25 @@ class ClientInstance:
 
     # ---- routes ------------------------------------------------------------------------------
 
-    def publish_to(self, route: TopicRoute) -> None:
+    def publish(self, topic: str, template: TopicTemplate = DEFAULT_TEMPLATE) -> None:
         """Keep the route of a topic that is sent to fresh, from now on."""
-        fresh = route.topic not in self._published
-        self._published.add(route.topic)
+        self._published[topic] = template
+
+    def publish_to(self, route: TopicRoute, template: TopicTemplate = DEFAULT_TEMPLATE) -> None:
+        """As `publish`, with a route that was fetched by whoever sends."""
+        self.publish(route.topic, template)
         self._learn(route)
-        if fresh:
-            self.heartbeat()
 
     def refresh_route(self, topic: str) -> None:
         """Ask for one topic now."""
-        fetch = fetch_publish_route if topic in self._published else fetch_route
-        timeout_s = self.settings.mq_client_api_timeout_s
-        self.driver.spawn(
-            fetch(self.nameservers, topic, timeout_s=timeout_s),
-            functools.partial(self._refreshed, topic),
-        )
+        timeout_s, template = self.settings.mq_client_api_timeout_s, self._published.get(topic)
+        if template is None:
+            flow = fetch_route(self.nameservers, topic, timeout_s)
+        else:
+            flow = fetch_publish_route(
+                self.nameservers, topic, template=template, timeout_s=timeout_s
+            )
+        self.driver.spawn(flow, functools.partial(self._refreshed, topic))
 
     def _refreshed(self, topic: str, result: TopicRoute | GimbalError) -> None:
         if isinstance(result, TopicRoute):
@@ -220,7 +231,7 @@ class ClientInstance:
         # First the next time: one that fails must not be the last.
         self.driver.call_later(self.settings.poll_name_server_interval_s, self._poll_routes)
         topics = {topic for member in self._members.values() for topic in member.topics()}
-        for topic in sorted(topics | self._published):
+        for topic in sorted(topics.union(self._published)):
             self.refresh_route(topic)
 
     # ---- heartbeats --------------------------------------------------------------------------
