@@ -123,3 +123,16 @@ class HoldingCluster(SmallCluster):
         while len(self.held) < count:
             assert time.monotonic() < deadline, f"{len(self.held)} of {count} arrived"
             time.sleep(0.001)
+
+
+class Elsewhere(SmallCluster):
+    """A name server whose broker advertises another address than the one it has."""
+
+    def __init__(self, advertised, topic="orders"):
+        self.advertised = advertised
+        super().__init__(topic, queues=1, bodies=[b"one", b"two"])
+
+    def _route(self, request):
+        answer = super()._route(request)
+        answer.body = answer.body.replace(self.address.encode(), self.advertised.encode())
+        return answer

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from client.reaching import consume, round_trip, send
-from client.small_cluster import SmallCluster
+from client.small_cluster import Elsewhere
 from gimbalmq import (
     Admin,
     DeadLetter,
@@ -213,19 +213,6 @@ def test_something_that_is_no_tls_setting_is_refused():
 
 
 # ---- addresses -------------------------------------------------------------------------------
-
-
-class Elsewhere(SmallCluster):
-    """A name server whose broker advertises another address than the one it has."""
-
-    def __init__(self, advertised):
-        self.advertised = advertised
-        super().__init__("orders", queues=1, bodies=[b"one", b"two"])
-
-    def _route(self, request):
-        answer = super()._route(request)
-        answer.body = answer.body.replace(self.address.encode(), self.advertised.encode())
-        return answer
 
 
 def test_an_unreachable_broker_is_named_with_the_option_that_helps():
@@ -487,8 +474,13 @@ def test_a_grpc_proxys_address_is_called_by_its_name():
 # ---- values ----------------------------------------------------------------------------------
 
 
-def test_an_instances_endpoint_is_its_namespace():
-    access = client_access("http://MQ_INST_1_a.example.com:80", {})
+@pytest.mark.rule("W5.9")
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_an_instances_endpoint_is_its_namespace(monkeypatch, by_variable):
+    endpoint = "http://MQ_INST_1_a.example.com:80"
+    if by_variable:
+        monkeypatch.setenv("NAMESRV_ADDR", endpoint)
+    access = client_access(None if by_variable else endpoint, {})
     assert access.namespace.name == "MQ_INST_1_a"
     assert access.source.addresses == ("MQ_INST_1_a.example.com:80",)
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from client.small_cluster import SmallCluster
+from client.small_cluster import Elsewhere, SmallCluster
 from gimbalmq import Message, Producer
 from gimbalmq.client.batching import Batching
 from gimbalmq.client.selectors import by_hash, by_random, by_round_robin
@@ -17,6 +17,7 @@ from gimbalmq.wire.codes import RequestCode as R
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.properties import encode_properties, parse_properties
 from gimbalmq.wire.record import encode_record
+from transport.server import closed_port
 from waiting import eventually
 
 OFFSET_ID = "7F00000100002A9F0000000000000400"
@@ -300,9 +301,9 @@ def test_an_unconfirmed_commit_is_an_error_without_check_and_a_warning_with_it(
     assert "was not confirmed" in caplog.text
 
 
-def question(group="shop", body=b"paid"):
+def question(group="shop", body=b"paid", topic="orders"):
     properties = encode_properties({"UNIQ_KEY": "UNIQ", **half_properties(group)})
-    record = encode_record(topic="orders", body=body, properties=properties)
+    record = encode_record(topic=topic, body=body, properties=properties)
     fields = {"tranStateTableOffset": "11", "commitLogOffset": "2048", "msgId": "UNIQ"}
     return Command(R.CHECK_TRANSACTION_STATE, fields, record, opaque=9, flag=2)
 
@@ -394,6 +395,53 @@ def test_a_namespace_is_added_on_the_wire_and_taken_off_in_results(cluster):
     assert (request.fields["a"], request.fields["b"]) == ("shop%till", "shop%orders")
     assert parse_properties(request.fields["i"])["INSTANCE_ID"] == "shop"
     assert result.queue.topic == "orders"
+
+
+@pytest.mark.rule("W5.9")
+@pytest.mark.parametrize("way", ["send", "send_async"])
+def test_after_a_failure_the_route_of_the_namespaced_topic_is_asked_for(way):
+    nowhere = f"127.0.0.1:{closed_port()}"
+    with (
+        Elsewhere(nowhere, "shop%orders") as cluster,
+        Producer("till", nameserver=cluster.address, namespace="shop") as producer,
+    ):
+        producer.queues("orders")
+        with pytest.raises(SendError, match="message for topic 'orders' was not sent"):
+            getattr(producer, way)(message()).result(20.0)
+        eventually(lambda: cluster.codes.count(R.GET_ROUTEINFO_BY_TOPIC) > 1)
+    asked = [one for one in cluster.requests if one.code == R.GET_ROUTEINFO_BY_TOPIC]
+    assert {one.fields["topic"] for one in asked} == {"shop%orders"}
+
+
+@pytest.mark.rule("W5.9")
+def test_check_gets_the_message_without_its_namespace_and_answers_with_it(cluster):
+    asked = []
+
+    def check(received):
+        asked.append((received.topic, received.queue.topic))
+        return True
+
+    options = {"namespace": "shop", "check": check}
+    with Producer("till", nameserver=cluster.address, **options) as producer:
+        producer.send(message())
+        eventually(lambda: R.HEART_BEAT in cluster.codes)
+        cluster.push(question("shop%till", topic="shop%orders"))
+        eventually(lambda: cluster.ends)
+    assert asked == [("orders", "orders")]
+    assert cluster.ends[0].fields["topic"] == "shop%orders"
+
+
+@pytest.mark.rule("W5.9")
+def test_names_must_not_be_too_long_with_their_namespace(cluster):
+    options = {"nameserver": cluster.address, "namespace": "s" * 20}
+    with pytest.raises(ConfigurationError, match="is no group name"):
+        Producer("g" * 100, **options)
+    with Producer("g" * 99, **options) as producer:
+        for send in (producer.send, producer.send_async, producer.send_oneway):
+            with pytest.raises(ConfigurationError, match="is no topic name"):
+                send(Message("t" * 107, b"x"))
+        with pytest.raises(ConfigurationError, match="is no topic name"):
+            producer.send_batch([Message("t" * 107, b"x")])
 
 
 @pytest.mark.rule("B7.3d")

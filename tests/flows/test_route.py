@@ -90,6 +90,16 @@ def test_when_none_can_be_asked_the_error_says_why_for_each():
     assert caught.value.retryable
 
 
+def test_all_name_servers_together_take_no_longer_than_one():
+    script = Script(*(TransportError("down") for _ in range(3)))
+    with pytest.raises(TransportError):
+        script.run(fetch_route(NameServers(["l:1", "m:1", "n:1"]), "orders", timeout_s=2.0))
+    assert [call.timeout_s for call in script.calls] == [1.0, 0.5, 0.5]
+    script = Script(answer(route("orders")))
+    script.run(fetch_route(NameServers(["n:1"]), "orders", timeout_s=2.0))
+    assert [call.timeout_s for call in script.calls] == [2.0]
+
+
 # ---- the template --------------------------------------------------------------------------------
 
 
@@ -108,6 +118,12 @@ def test_an_unknown_topic_takes_its_route_from_the_template():
     assert got.topic == "orders"
     assert got.from_template
     assert got.brokers == route(TEMPLATE_TOPIC).brokers
+
+
+def test_the_template_is_asked_for_in_what_is_left_of_the_time():
+    script = Script(UNKNOWN, answer(route(TEMPLATE_TOPIC)), call_takes_s=0.5)
+    script.run(fetch_publish_route(NameServers(["n:1"]), "orders", timeout_s=2.0))
+    assert [call.timeout_s for call in script.calls] == [2.0, 1.5]
 
 
 @pytest.mark.rule("B7.7b")

@@ -106,3 +106,37 @@ def test_an_error_that_is_no_failure_of_the_broker_ends_the_sending():
     one.start(0.0)
     with pytest.raises(StateError, match="stopped"):
         one.answered(StateError("stopped"), 0.1)
+
+
+@pytest.mark.rule("B7.4a")
+def test_the_time_before_the_first_attempt_counts():
+    script = Script(TransportError("a"), stored(), call_takes_s=0.5)
+    script.run(carry_out(sending(A, B), since_s=script.at_s - 1.0))
+    assert [call.timeout_s for call in script.calls] == [2.0, 1.5]
+
+
+def test_when_finding_the_route_took_all_the_time_nothing_is_tried():
+    script = Script()
+    with pytest.raises(SendError, match="no time left of 3 s when its route was found") as caught:
+        script.run(carry_out(sending(A, B), since_s=script.at_s - 3.0))
+    assert caught.value.retryable
+
+
+@pytest.mark.rule("W5.9")
+def test_results_and_errors_name_the_topic_as_the_user_does_reports_as_brokers_do():
+    on_the_wire = MessageQueue("shop%orders", "broker-a", 1)
+    reported = []
+
+    def attempt(_failed):
+        return Attempt(on_the_wire, "a:1", Command(310))
+
+    def report(attempt, *_):
+        reported.append(attempt.queue)
+
+    def named():
+        return Sending(attempt, "ID", SendPolicy(), 3.0, report, report, "orders")
+
+    assert Script(stored()).run(carry_out(named())).queue == A
+    with pytest.raises(SendError, match="message for topic 'orders' was not sent"):
+        Script(refusal(13)).run(carry_out(named()))
+    assert reported == [on_the_wire, on_the_wire]

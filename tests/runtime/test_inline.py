@@ -5,6 +5,7 @@ import pytest
 
 from gimbalmq.errors import CallTimeoutError, StateError, TransportError
 from gimbalmq.flows.effects import call, checked_call, notify, now, sleep, together
+from gimbalmq.runtime import inline
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.transport import blocking
 from gimbalmq.wire.command import Command, response_to
@@ -54,6 +55,57 @@ def test_a_failed_call_is_raised_inside_the_flow(pool):
 def test_an_error_that_a_flow_does_not_handle_reaches_the_caller(pool):
     with LoopbackServer(silent) as server, pytest.raises(CallTimeoutError):
         run_inline(call(server.address, Command(34), 0.05), pool)
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The connections that a pool opens, each in a quarter of a second."""
+    made, clock = [], [100.0]
+
+    class Opened:
+        def __init__(self, address, *, connect_timeout_s, reach):
+            self.address, self.connect_timeout_s, self.timeouts_s = address, connect_timeout_s, []
+            clock[0] += 0.25
+            made.append(self)
+
+        def call(self, *request_and_timeout_s):
+            self.timeouts_s.append(request_and_timeout_s[-1])
+
+        store = notify = call
+
+        def healthy(self, *, look):
+            return True
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(inline, "BlockingConnection", Opened)
+    monkeypatch.setattr(inline.time, "monotonic", lambda: clock[0])
+    return made
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda pool, timeout_s: pool.call("a:1", Command(34), timeout_s),
+        lambda pool, timeout_s: pool.store("a:1", b"", 7, timeout_s),
+        lambda pool, timeout_s: pool.notify("a:1", Command(34), timeout_s),
+    ],
+    ids=["call", "store", "notify"],
+)
+def test_a_new_connection_takes_half_of_the_time_at_most_and_its_request_the_rest(
+    pool, opened, ask
+):
+    ask(pool, 1.0)
+    ask(pool, 1.0)
+    (connection,) = opened
+    assert connection.connect_timeout_s == 0.5
+    assert connection.timeouts_s == [0.75, 1.0], "one that is there takes no time"
+
+
+def test_no_connection_takes_longer_than_the_pool_allows(pool, opened):
+    pool.call("a:1", Command(34), 60.0)
+    assert opened[0].connect_timeout_s == 3.0
 
 
 def test_calls_in_turn_share_one_connection(pool):

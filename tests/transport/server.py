@@ -130,3 +130,22 @@ def closed_port():
     taken.bind(("127.0.0.1", 0))
     _closed.append(taken)
     return taken.getsockname()[1]
+
+
+class BlackHole:
+    """A place where connections are never made and never refused: its waiting room is full."""
+
+    def __enter__(self):
+        self._listener = socket.socket()
+        self._listener.bind(("127.0.0.1", 0))
+        self._listener.listen(0)
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._waiting = [socket.socket() for _ in range(6)]
+        for one in self._waiting:
+            one.setblocking(False)
+            one.connect_ex(self._listener.getsockname())
+        return self
+
+    def __exit__(self, *_):
+        for one in (*self._waiting, self._listener):
+            one.close()

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError
+from gimbalmq.errors import CallTimeoutError, ProtocolError, TransportError, UnreachableError
 from gimbalmq.transport import blocking
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.command import Command, encode_command, response_to
 from gimbalmq.wire.stored import StoredPlace
-from transport.server import LoopbackServer, closed_port, silent
+from transport.server import BlackHole, LoopbackServer, closed_port, silent
 
 HTTP = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 
@@ -265,3 +265,21 @@ def test_closing_twice_is_harmless():
         connection.close()
         connection.close()
         assert connection.closed
+
+
+def test_a_name_that_takes_all_the_time_to_resolve_leaves_none_to_connect(monkeypatch):
+    clock = [100.0]
+
+    def resolve_slowly(_target):
+        clock[0] += 3.0
+        return socket.AF_INET, ("127.0.0.1", 1)
+
+    monkeypatch.setattr(blocking, "resolve", resolve_slowly)
+    monkeypatch.setattr(blocking.time, "monotonic", lambda: clock[0])
+    with pytest.raises(UnreachableError, match="cannot connect to broker:1: timed out"):
+        BlockingConnection("broker:1", connect_timeout_s=3.0)
+
+
+def test_a_connection_that_is_never_made_is_given_up():
+    with BlackHole() as hole, pytest.raises(UnreachableError, match="timed out"):
+        BlockingConnection(hole.address, connect_timeout_s=0.05)

@@ -54,4 +54,10 @@ def test_an_address_server_that_is_down_is_named_with_what_to_do():
     ],
 )
 def test_the_namespace_of_an_instances_endpoint(address, namespace):
-    assert instance_namespace(address) == namespace
+    assert instance_namespace(address, {}) == namespace
+    assert instance_namespace(None, {"NAMESRV_ADDR": address or ""}) == namespace
+
+
+def test_the_namespace_is_that_of_the_address_that_is_used():
+    environment = {"NAMESRV_ADDR": "http://MQ_INST_1_a.example.com:80"}
+    assert instance_namespace("a:1", environment) is None

@@ -161,10 +161,10 @@ class Sender(Outbound):
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> None:
         """Hand a message to the connection."""
-        timeout_s = self._settings.timeout_s
+        started_s, timeout_s = time.monotonic(), self._settings.timeout_s
         wish = SendWish(message, queue, selector, timeout_s, self._single)
         sending, _ = await self._prepared(wish)
-        attempt = sending.start(time.monotonic())
+        attempt = sending.start(time.monotonic(), started_s)
         await self.shared.run(notify(attempt.address, attempt.request))
 
     async def send_half(
@@ -176,8 +176,9 @@ class Sender(Outbound):
         return await self._send_one(wish)
 
     async def _send_one(self, wish: SendWish) -> SendResult:
+        started_s = time.monotonic()
         sending, size = await self._prepared(wish)
-        return await self._carry_out(sending, size, wish.timeout_s)
+        return await self._carry_out(sending, size, wish.timeout_s, started_s)
 
     async def _prepared(self, wish: SendWish) -> tuple[Sending, int]:
         """A sending that has not started, and its size."""
@@ -186,10 +187,13 @@ class Sender(Outbound):
         info = await self.info(self.wire_topic(wish.message.topic), wish.timeout_s)
         return self.prepared(wish, message_id, now_ms, info)
 
-    async def _carry_out(self, sending: Sending, size: int, timeout_s: float) -> SendResult:
-        await self.room.take(size, timeout_s)
+    async def _carry_out(
+        self, sending: Sending, size: int, timeout_s: float, started_s: float
+    ) -> SendResult:
+        """Wait for room and for the answers, within one limit of time."""
+        await self.room.take(size, timeout_s - (time.monotonic() - started_s))
         try:
-            return await self.shared.run(carry_out(sending))
+            return await self.shared.run(carry_out(sending, started_s))
         finally:
             self.room.release(size)
 
@@ -211,7 +215,8 @@ class Sender(Outbound):
         results: list[SendResult] = []
         for sending, (_ids, body) in zip(sendings, batches, strict=True):
             try:
-                results.append(await self._carry_out(sending, len(body), timeout_s))
+                started_s = time.monotonic()
+                results.append(await self._carry_out(sending, len(body), timeout_s, started_s))
             except SendError as error:
                 raise not_all_stored(len(results), len(batches), topic, error) from error
         return tuple(results)

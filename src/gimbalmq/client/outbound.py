@@ -35,7 +35,7 @@ from gimbalmq.core.publish import PublishInfo
 from gimbalmq.core.selection import queue_by_key
 from gimbalmq.errors import ConfigurationError, GimbalError, SendError, StateError
 from gimbalmq.flows.batch import BATCH_PROPERTIES, batch_entry, cut_batches
-from gimbalmq.flows.outgoing import Outgoing, SendSettings, prepare
+from gimbalmq.flows.outgoing import Outgoing, SendSettings, check_sendable, prepare
 from gimbalmq.flows.send import Attempt, AttemptReport, Sending, SendPolicy
 from gimbalmq.model.message import Message
 from gimbalmq.model.queue import MessageQueue
@@ -116,8 +116,7 @@ class Outbound:
         self.holder = shared
         self._settings = settings
         self.limits = settings.limits
-        namespace = settings.namespace
-        self._namespace = namespace
+        self.namespace = namespace = settings.namespace
         self.wire_group = with_namespace(namespace, settings.group)
         self._extra = None if namespace is None else {"INSTANCE_ID": namespace}
         self.publishing = Publishing(shared, settings.limits, settings.tolerance)
@@ -136,8 +135,16 @@ class Outbound:
         self.targets = Targets(self._template)
 
     def wire_topic(self, topic: str) -> str:
-        """The topic as brokers name it."""
-        return topic if self._namespace is None else with_namespace(self._namespace, topic)
+        """The topic as brokers name it.
+
+        Raises:
+            ConfigurationError: with its namespace it may not be sent to, or is too long.
+        """
+        if self.namespace is None:
+            return topic
+        wire_topic = with_namespace(self.namespace, topic)
+        check_sendable(wire_topic)
+        return wire_topic
 
     # ---- one message -------------------------------------------------------------------------
 
@@ -191,19 +198,23 @@ class Outbound:
         timeout_s: float,
         sys_flag: int = 0,
     ) -> Sending:
-        publishing, namespace = self.publishing, self._namespace
+        publishing = self.publishing
 
         def next_attempt(failed_broker: str | None) -> Attempt:
             target = chosen if chosen is not None else publishing.next_queue(info, failed_broker)
             request = self._request(target, outgoing, now_ms, sys_flag)
-            address = info.masters.get(target.broker, "")
-            if namespace is not None:
-                target = MessageQueue(message.topic, target.broker, target.queue_id)
-            return Attempt(target, address, request)
+            return Attempt(target, info.masters.get(target.broker, ""), request)
 
         message_id = outgoing.message_id
-        stored = self._report_stored(message, message_id, len(message.body), half=sys_flag != 0)
-        return Sending(next_attempt, message_id, policy, timeout_s, publishing.report, stored)
+        return Sending(
+            next_attempt,
+            message_id,
+            policy,
+            timeout_s,
+            publishing.report,
+            self._report_stored(message, message_id, len(message.body), half=sys_flag != 0),
+            None if self.namespace is None else message.topic,
+        )
 
     def _request(
         self, target: MessageQueue, outgoing: Outgoing, now_ms: int, sys_flag: int
@@ -250,7 +261,7 @@ class Outbound:
 
     def user_queues(self, info: PublishInfo, topic: str) -> tuple[MessageQueue, ...]:
         """The publish list as users name it: without the namespace."""
-        if self._namespace is None:
+        if self.namespace is None:
             return info.queues
         return tuple(MessageQueue(topic, one.broker, one.queue_id) for one in info.queues)
 
@@ -362,14 +373,18 @@ class Outbound:
                 default_topic=limits.create_topic_key,
                 default_topic_queues=limits.default_topic_queue_nums,
             )
-            address = info.masters.get(target.broker, "")
-            if self._namespace is not None:
-                target = MessageQueue(first.topic, target.broker, target.queue_id)
-            return Attempt(target, address, request)
+            return Attempt(target, info.masters.get(target.broker, ""), request)
 
         ids = ",".join(message_ids)
-        stored = self._report_stored(first, ids, len(body))
-        return Sending(next_attempt, ids, policy, timeout_s, self.publishing.report, stored)
+        return Sending(
+            next_attempt,
+            ids,
+            policy,
+            timeout_s,
+            self.publishing.report,
+            self._report_stored(first, ids, len(body)),
+            None if self.namespace is None else first.topic,
+        )
 
     # ---- automatic batches -------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 
 from gimbalmq.client.outbound import Outbound
 from gimbalmq.errors import StateError
+from gimbalmq.flows.transaction import TransactionCheck
 from gimbalmq.runtime.broker_requests import CheckTransaction
 
 __all__ = ["ProducerLife", "ProducerState", "Registration"]
@@ -76,7 +77,8 @@ class Registration:
         Raises:
             StateError: the instance has a producer of its group.
         """
-        self._instance.add_producer(self._outbound.wire_group, self._check)
+        check = None if self._check is None else self._asked
+        self._instance.add_producer(self._outbound.wire_group, check)
         self._begun = True
         self._outbound.publishing.start_detector()
 
@@ -87,3 +89,9 @@ class Registration:
             return
         self._outbound.publishing.stop_detector()
         self._instance.remove_producer(self._outbound.wire_group, done)
+
+    def _asked(self, address: str, check: TransactionCheck) -> None:
+        assert self._check is not None
+        # The user knows the message by its topic without namespace, as consumers do.
+        check.message.namespace = self._outbound.namespace
+        self._check(address, check)

@@ -69,6 +69,7 @@ class ProducerOptions(ProducerLife, ABC, Generic[_CheckT]):
     ) -> None:
         self._access = checked_access(nameserver, tuning, ClientTuning)
         self.group = _own_group(group)
+        check_group(self._access.namespace.wire(group))
         policy = SendPolicy(
             retry_not_store_ok=retry_another_broker_when_not_store_ok,
             request_timeout_s=send_msg_max_timeout_per_request_s,

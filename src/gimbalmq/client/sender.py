@@ -46,7 +46,7 @@ class Sender(Outbound):
         self._frames = Frames(shared, self, self.pipeline)
         self.accumulator = self._new_accumulator(self._send_gathered, SendFuture)
         #: Nothing but the message and its queue to think of.
-        self._plain = self._namespace is None and self.trace is None and settings.tolerance is None
+        self._plain = self.namespace is None and self.trace is None and settings.tolerance is None
         #: Whoever waits writes the request as it leaves, so nothing may be left to sign.
         self._plain_sync = self._plain and shared.access.reach.credentials is None
 
@@ -70,13 +70,21 @@ class Sender(Outbound):
         if self.accumulator is not None and self.accumulator.takes(message):
             return self.gather(message, queue, selector, timeout_s).result()
         started_s = time.monotonic()
-        if self._plain_sync and queue is None and selector is None and message.sharding_key is None:
-            return self._send_plain(message, timeout_s, started_s)
+        if (
+            self._plain_sync
+            and queue is None
+            and selector is None
+            and message.sharding_key is None
+            and (info := self.publishing.known(message.topic)) is not None
+        ):
+            return self._send_plain(message, info, timeout_s, started_s)
         policy = self._settings.sync_policy
         sending, _ = self._prepared(SendWish(message, queue, selector, timeout_s, policy))
         return self._carry_out(sending, started_s)
 
-    def _send_plain(self, message: Message, timeout_s: float, started_s: float) -> SendResult:
+    def _send_plain(
+        self, message: Message, info: PublishInfo, timeout_s: float, started_s: float
+    ) -> SendResult:
         """A send without anything special, which as a rule goes well: no book-keeping until not.
 
         Between two system calls every object touched is a cache miss; this path is half as long
@@ -84,8 +92,6 @@ class Sender(Outbound):
         """
         now_ms = time.time_ns() // 1_000_000
         message_id = self.new_id(now_ms)
-        topic = message.topic
-        info = self.publishing.known(topic) or self.info(topic, timeout_s)
         body, sys_flag = body_of(message, self.limits)
         more = more_properties(message, self.id_digits)
         targets = self.targets.of(info)
@@ -137,11 +143,11 @@ class Sender(Outbound):
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> None:
         """Hand a message to the connection."""
-        timeout_s = self._settings.timeout_s
+        started_s, timeout_s = time.monotonic(), self._settings.timeout_s
         sending, _ = self._prepared(SendWish(message, queue, selector, timeout_s, self._single))
-        attempt = sending.start(time.monotonic())
+        attempt = sending.start(time.monotonic(), started_s)
         try:
-            self._pool.notify(attempt.address, attempt.request)
+            self._pool.notify(attempt.address, attempt.request, sending.attempt_timeout_s)
         except TransportError as error:
             sending.answered(error, time.monotonic())
 
@@ -166,7 +172,8 @@ class Sender(Outbound):
     # ---- carrying out ------------------------------------------------------------------------
 
     def _carry_out(self, sending: Sending, started_s: float) -> SendResult:
-        return self._go_on(sending, sending.start(started_s))
+        # Finding the route may have taken some of the time.
+        return self._go_on(sending, sending.start(time.monotonic(), started_s))
 
     def _go_on(self, sending: Sending, step: SendResult | Attempt) -> SendResult:
         call, monotonic = self._pool.call, time.monotonic

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gimbalmq.errors import ProtocolError, TopicNotFoundError, TransportError, UnreachableError
-from gimbalmq.flows.effects import Flow, checked_call
+from gimbalmq.flows.effects import Flow, checked_call, now
 from gimbalmq.model.route import QueueData, TopicRoute
 from gimbalmq.wire.bodies import decode_route
 from gimbalmq.wire.command import Command
@@ -76,7 +76,9 @@ class NameServers:
 def ask_nameservers(
     nameservers: NameServers, request: Callable[[], Command], timeout_s: float
 ) -> Flow[Command]:
-    """Put one question to the first name server that can be reached.
+    """Put one question to the first name server that can be reached, within the time in all.
+
+    Each may take half of what those before it have left over, and the last one the rest.
 
     Raises:
         TransportError: none could; the text says why for each.
@@ -84,9 +86,12 @@ def ask_nameservers(
     """
     failures: list[str] = []
     advice = _ADVICE
-    for address in nameservers.in_turn():
+    left_s, servers = timeout_s, nameservers.in_turn()
+    for address in servers:
+        if address != servers[-1]:
+            left_s /= 2
         try:
-            answer = yield from checked_call(address, request(), timeout_s)
+            answer = yield from checked_call(address, request(), left_s)
         except UnreachableError as error:
             failures.append(error.reason)
         except (TransportError, ProtocolError) as error:
@@ -132,11 +137,13 @@ def fetch_publish_route(
     A broker that allows it creates an unknown topic with the first message, on that broker only,
     with at most as many queues as it is asked for.
     """
+    deadline_s = (yield from now()).at_s + timeout_s
     try:
         return (yield from fetch_route(nameservers, topic, timeout_s))
     except TopicNotFoundError as unknown:
         try:
-            model = yield from fetch_route(nameservers, template.topic, timeout_s)
+            left_s = deadline_s - (yield from now()).at_s
+            model = yield from fetch_route(nameservers, template.topic, left_s)
         except TopicNotFoundError:
             raise TopicNotFoundError(
                 f"topic '{topic}' does not exist and brokers do not create topics by themselves: "

@@ -51,6 +51,7 @@ class Attempt(msgspec.Struct, frozen=True):
     An empty address says that the broker has no master now; the attempt then counts as failed.
     """
 
+    #: As brokers name it.
     queue: MessageQueue
     address: str
     request: Command
@@ -81,7 +82,8 @@ class Sending:
 
     Call `start`, carry the attempt out, and hand its outcome to `answered`, until that returns a
     result instead of another attempt. `attempt_timeout_s` is for the attempt returned last.
-    `report` is told of failed attempts, `report_stored` of the others.
+    `report` is told of failed attempts, `report_stored` of the others. `topic` is what the user
+    calls the topic, if brokers call it otherwise.
     """
 
     __slots__ = (
@@ -96,6 +98,7 @@ class Sending:
         "_report",
         "_report_stored",
         "_timeout_s",
+        "_topic",
         "_tried",
         "attempt_timeout_s",
         "message_id",
@@ -109,8 +112,10 @@ class Sending:
         timeout_s: float,
         report: AttemptReport | None = None,
         report_stored: AttemptReport | None = None,
+        topic: str | None = None,
     ) -> None:
         self.message_id = message_id
+        self._topic = topic
         self.attempt_timeout_s = timeout_s
         self._next_attempt = next_attempt
         self._policy = policy
@@ -122,13 +127,17 @@ class Sending:
         self._not_store_ok: SendResult | None = None
         self._code: int | None = None
 
-    def start(self, now_s: float) -> Attempt:
-        """The first attempt.
+    def start(self, now_s: float, since_s: float | None = None) -> Attempt:
+        """The first attempt; the time limit counts from `since_s`, if that is earlier.
 
         Raises:
-            SendError: no broker that could be chosen has an address.
+            SendError: no broker that could be chosen has an address, or no time is left.
         """
-        self._deadline_s = now_s + self._timeout_s
+        self._deadline_s = (now_s if since_s is None else since_s) + self._timeout_s
+        if now_s >= self._deadline_s:
+            self._attempt = self._next_attempt(None)
+            self._tried = (f"no time left of {self._timeout_s:g} s when its route was found",)
+            raise self._error()
         return self._next(None, now_s)
 
     def adopt(self, attempt: Attempt, started_s: float) -> None:
@@ -154,7 +163,7 @@ class Sending:
             return self._failed(broker_error(attempt.address, attempt.request, outcome), now_s)
         if self._report_stored is not None:
             self._report_stored(attempt, outcome, now_s - self._attempted_s, now_s)
-        result = stored_result(attempt.queue, outcome, status, self.message_id)
+        result = stored_result(self._named(attempt.queue), outcome, status, self.message_id)
         if status is not SendStatus.SEND_OK and self._policy.retry_not_store_ok:
             self._not_store_ok = self._not_store_ok or result
             self._tried += (f"{attempt.queue.broker}: stored with {status.name}",)
@@ -202,10 +211,15 @@ class Sending:
                     timeout_s = limit_s
                 self.attempt_timeout_s = timeout_s
                 return attempt
-            self._tried += (
-                f"{failed_broker}: has no master in the route of topic '{attempt.queue.topic}'",
-            )
+            topic = self._named(attempt.queue).topic
+            self._tried += (f"{failed_broker}: has no master in the route of topic '{topic}'",)
         raise self._error()
+
+    def _named(self, queue: MessageQueue) -> MessageQueue:
+        """A queue as the user names it."""
+        if self._topic is None:
+            return queue
+        return MessageQueue(self._topic, queue.broker, queue.queue_id)
 
     def _give_up(self, denied: AccessDeniedError | None = None) -> SendResult:
         if self._not_store_ok is not None:
@@ -223,7 +237,7 @@ class Sending:
         return SendError(self._words(), attempts=self._tried, code=self._code)
 
     def _words(self) -> str:
-        topic = self._attempt.queue.topic
+        topic = self._named(self._attempt.queue).topic
         return f"message for topic '{topic}' was not sent. Tried: " + "; then ".join(self._tried)
 
 
@@ -249,9 +263,9 @@ def send(
     return (yield from carry_out(Sending(next_attempt, message_id, policy, timeout_s)))
 
 
-def carry_out(sending: Sending) -> Flow[SendResult]:
-    """Carry out all attempts of a sending."""
-    step: SendResult | Attempt = sending.start((yield from now()).at_s)
+def carry_out(sending: Sending, since_s: float | None = None) -> Flow[SendResult]:
+    """Carry out all attempts of a sending, whose time limit counts from `since_s`, or from now."""
+    step: SendResult | Attempt = sending.start((yield from now()).at_s, since_s)
     while isinstance(step, Attempt):
         outcome: Command | GimbalError
         try:

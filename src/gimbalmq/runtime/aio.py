@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from gimbalmq.errors import ConfigurationError, GimbalError, StateError, TransportError
 from gimbalmq.flows.effects import Flow, Instant
-from gimbalmq.runtime.driver import DriverClient
+from gimbalmq.runtime.driver import CONNECT_TIMEOUT_S, DriverClient
 from gimbalmq.runtime.reconnect import ReconnectPauses
 from gimbalmq.runtime.stepping import FlowRun
 from gimbalmq.transport.address import split_address
@@ -137,7 +137,7 @@ class AioDriver:
         self,
         client: DriverClient,
         *,
-        connect_timeout_s: float = 3.0,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         reach: Reach = PLAIN,
     ) -> None:
         self._client = client

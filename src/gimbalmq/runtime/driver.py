@@ -7,13 +7,17 @@ driver, on its thread or in its virtual time, and ask it for calls, timers and t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from gimbalmq.errors import GimbalError
 from gimbalmq.flows.effects import Flow, Instant
 from gimbalmq.wire.command import Command
 
-__all__ = ["Driver", "DriverClient", "Timer"]
+__all__ = ["CONNECT_TIMEOUT_S", "Driver", "DriverClient", "Timer"]
+
+#: How long a connection may take to be made: half of what Java gives a request, so that one to a
+#: broker that is gone without a word leaves time to try another.
+CONNECT_TIMEOUT_S: Final = 1.5
 
 
 class Timer(Protocol):

@@ -31,7 +31,7 @@ from typing import Any
 
 from gimbalmq.errors import GimbalError, StateError, TransportError
 from gimbalmq.flows.effects import Flow, Instant
-from gimbalmq.runtime.driver import DriverClient
+from gimbalmq.runtime.driver import CONNECT_TIMEOUT_S, DriverClient
 from gimbalmq.runtime.reconnect import ReconnectPauses
 from gimbalmq.runtime.resolving import Resolver
 from gimbalmq.runtime.stepping import FlowRun
@@ -83,7 +83,7 @@ class Engine:
         name: str,
         client: DriverClient,
         *,
-        connect_timeout_s: float = 3.0,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         reach: Reach = PLAIN,
     ) -> None:
         self._client = client

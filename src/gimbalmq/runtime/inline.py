@@ -25,7 +25,11 @@ _T = TypeVar("_T")
 
 
 class ConnectionPool:
-    """Idle connections by address; all are made the way that `reach` says."""
+    """Idle connections by address; all are made the way that `reach` says.
+
+    A new one may take half of the time that its request has, and `connect_timeout_s` at most: if
+    that is not enough, there is time left to ask another server.
+    """
 
     def __init__(self, *, connect_timeout_s: float = 3.0, reach: Reach = PLAIN) -> None:
         self._connect_timeout_s = connect_timeout_s
@@ -36,7 +40,9 @@ class ConnectionPool:
 
     def call(self, address: str, command: Command, timeout_s: float) -> Command:
         """Send a request over an idle or new connection and wait for its answer."""
-        connection = self._borrow(address)
+        connection = self._idle_one(address)
+        if connection is None:
+            connection, timeout_s = self._open(address, timeout_s)
         try:
             answer = connection.call(command, timeout_s)
         except BaseException:
@@ -50,7 +56,9 @@ class ConnectionPool:
         self, address: str, frame: bytes, opaque: int, timeout_s: float
     ) -> StoredAnswer | Command:
         """As `call`, for a message whose request is written down already."""
-        connection = self._borrow(address)
+        connection = self._idle_one(address)
+        if connection is None:
+            connection, timeout_s = self._open(address, timeout_s)
         try:
             answer = connection.store(frame, opaque, timeout_s)
         except BaseException:
@@ -59,18 +67,20 @@ class ConnectionPool:
         self._give_back(connection)
         return answer
 
-    def notify(self, address: str, command: Command) -> None:
+    def notify(self, address: str, command: Command, timeout_s: float = 3.0) -> None:
         """Send a one-way request."""
         # No answer will tell that the connection is gone, so it is looked at first.
-        connection = self._borrow(address, look=True)
+        connection = self._idle_one(address, look=True)
+        if connection is None:
+            connection, timeout_s = self._open(address, timeout_s)
         try:
-            connection.notify(command)
+            connection.notify(command, timeout_s)
         except BaseException:
             connection.close()
             raise
         self._give_back(connection)
 
-    def _borrow(self, address: str, *, look: bool = False) -> BlockingConnection:
+    def _idle_one(self, address: str, *, look: bool = False) -> BlockingConnection | None:
         with self._lock:
             if self._closed:
                 raise StateError("this client is stopped: make a new one")
@@ -80,9 +90,14 @@ class ConnectionPool:
                 if connection.healthy(look=look):
                     return connection
                 connection.close()
-        return BlockingConnection(
-            address, connect_timeout_s=self._connect_timeout_s, reach=self._reach
-        )
+        return None
+
+    def _open(self, address: str, timeout_s: float) -> tuple[BlockingConnection, float]:
+        """A new connection, and what is left of the time."""
+        started_s = time.monotonic()
+        limit_s = min(self._connect_timeout_s, timeout_s / 2)
+        connection = BlockingConnection(address, connect_timeout_s=limit_s, reach=self._reach)
+        return connection, timeout_s - (time.monotonic() - started_s)
 
     def _give_back(self, connection: BlockingConnection) -> None:
         with self._lock:

@@ -52,8 +52,8 @@ class BlockingConnection:
         self._arrived: deque[Command] = deque()
         self._used_at = time.monotonic()
         self._read_bytes = READ_BYTES_FIRST
-        #: The time-out that the socket has now.
-        self._limit_s = connect_timeout_s
+        #: The time-out that the socket has now; none that is known to begin with.
+        self._limit_s = 0.0
         self._socket: socket.socket | None = _connect(address, connect_timeout_s, reach)
 
     @property
@@ -170,10 +170,10 @@ class BlockingConnection:
             self.close()
             raise self._failed(error) from error
 
-    def notify(self, command: Command) -> None:
+    def notify(self, command: Command, timeout_s: float = 3.0) -> None:
         """Send a one-way request."""
         command.flag |= FLAG_ONEWAY
-        self.send(command)
+        self.send(command, timeout_s)
 
     def receive(self, timeout_s: float) -> Command:
         """The next answer of any request in flight."""
@@ -267,13 +267,15 @@ class BlockingConnection:
 
 
 def _connect(address: str, timeout_s: float, reach: Reach) -> socket.socket:
+    """A socket that is connected, with TLS if that is wanted, within the time in all."""
+    deadline = time.monotonic() + timeout_s
     target, context = reach.target(address), reach.context()
     family, where = resolve(target)
     sock = socket.socket(family, socket.SOCK_STREAM)
     with contextlib.ExitStack() as undo:
         undo.callback(sock.close)
         try:
-            sock.settimeout(timeout_s)
+            sock.settimeout(_left_s(deadline))
             sock.connect(where)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
@@ -281,8 +283,17 @@ def _connect(address: str, timeout_s: float, reach: Reach) -> socket.socket:
             raise unreachable(address, reason, target) from error
         if context is not None:
             try:
+                sock.settimeout(_left_s(deadline))
                 sock = context.wrap_socket(sock, server_hostname=tls_host(target))
             except OSError as error:
                 raise handshake_error(address, error) from error
         undo.pop_all()
     return sock
+
+
+def _left_s(deadline: float) -> float:
+    """What is left of the time; raises a `TimeoutError` as a socket would."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError
+    return left_s

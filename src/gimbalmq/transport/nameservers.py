@@ -97,13 +97,20 @@ def find_nameservers(
     return NameServerSource(parse_nameservers(nameserver, given))
 
 
-def instance_namespace(nameserver: str | None) -> str | None:
+def instance_namespace(
+    nameserver: str | None, environment: Mapping[str, str] | None = None
+) -> str | None:
     """The namespace that an instance's endpoint stands for, as in Java; None for other addresses.
+
+    The endpoint is the argument, or else `NAMESRV_ADDR`.
 
     >>> instance_namespace("http://MQ_INST_12_ab.mq.example.com:80")
     'MQ_INST_12_ab'
     """
-    found = _instance_endpoint((nameserver or "").strip())
+    if nameserver is None:
+        given = os.environ if environment is None else environment
+        nameserver = given.get(NAMESERVER_VARIABLE, "")
+    found = _instance_endpoint(nameserver.strip())
     return None if found is None else found[1]
 
 
