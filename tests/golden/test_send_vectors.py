@@ -7,6 +7,8 @@ does it in our place, so that all twelve choices of a line can be compared.
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from gimbalmq.core.fault import Faults, FaultTolerance, pause_s
 from gimbalmq.core.selection import RoundRobin
 from gimbalmq.model.queue import MessageQueue
 
+OWN_VECTORS = Path(__file__).parents[1] / "vectors"
 RULES = {"4.9.5": "4.x", "5.5.0": "5.x"}
 
 
@@ -78,14 +81,30 @@ def choose_with_faults(tolerance, ring, queues, given):
 
 CHECKS = {"latency": check_latency, "select_queue": check_select_queue}
 
+#: How many lines of each sort there are in the repository's own copy.
+LINES = {
+    "latency": {"4.9.5": 47, "5.5.0": 47, "both": 10},
+    "select_queue": {"4.9.5, with faults": 40, "5.5.0, with faults": 40, "both": 40},
+}
+
+
+def sort_of(line):
+    faults = line["kind"] == "select_queue" and line["in"]["sendLatencyFaultEnable"]
+    return line.get("version", "both") + (", with faults" if faults else "")
+
 
 @pytest.mark.rule("B7.1b", "B7.1c", "B7.2a", "B7.2b", "B7.3a")
 @pytest.mark.parametrize("kind", CHECKS)
 def test_every_line_of_a_kind_agrees_with_java(kind, vectors_dir):
     failures = []
+    checked = Counter()
     for number, line in lines_of(kind, vectors_dir):
+        checked[sort_of(line)] += 1
         try:
             CHECKS[kind](line)
         except AssertionError as error:
             failures.append(f"line {number}: {error}")
     assert not failures, f"{len(failures)} lines differ\n" + "\n".join(failures[:5])
+    assert checked, f"there is no line of kind {kind}"
+    if vectors_dir == OWN_VECTORS:
+        assert checked == LINES[kind]
