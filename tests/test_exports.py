@@ -27,9 +27,9 @@ DELIVERED = {
 }  # fmt: skip
 #: The classes that exist twice: for threads, and with coroutines in gimbalmq.aio.
 TWICE = {"Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer"}
-#: Methods of one face only, with the reason: a coroutine send is a future already; any thread may
-#: ask a client on threads; each face has its own way into a with statement.
-ONE_FACE = {"send_async", "from_thread", "__enter__", "__exit__", "__aenter__", "__aexit__"}
+#: Methods of one face only, with the reason: any thread may ask a client on threads; each face has
+#: its own way into a with statement.
+ONE_FACE = {"from_thread", "__enter__", "__exit__", "__aenter__", "__aexit__"}
 #: Public functions and classes of gimbalmq.balance.
 BALANCE = {"Explanation", "Measures", "Snapshot", "Strategy", "allocate", "explain", "measure",
            "register", "strategy"}  # fmt: skip

@@ -1,14 +1,19 @@
 import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from aio.conftest import until
-from client.small_cluster import HoldingCluster
+from client.small_cluster import Elsewhere, HoldingCluster
+from client.test_producer_ways import FullCluster, question
 from gimbalmq import Message, PullConsumer, SendStatus
 from gimbalmq.aio import Producer, PushConsumer, shared
+from gimbalmq.core.fault import FaultTolerance
 from gimbalmq.errors import ConfigurationError, SendError, StateError, TransportError
 from gimbalmq.wire.codes import RequestCode
-from transport.server import LoopbackServer
+from transport.relay import Relay
+from transport.server import BlackHole, LoopbackServer, closed_port
 
 
 def stored(cluster, topic):
@@ -184,6 +189,237 @@ def test_whoever_waits_for_room_too_long_gets_an_error_and_leaves_the_queue(run)
 
     with SilentAfterRoute() as server:
         run(main(server.address))
+
+
+# ---- sends that nobody waits for -----------------------------------------------------------------
+
+
+def test_send_async_returns_futures_that_flush_waits_for(run, cluster, topic):
+    async def main():
+        async with Producer("shop", nameserver=cluster.nameserver) as producer:
+            futures = [
+                producer.send_async(Message(topic, b"%03d" % number)) for number in range(200)
+            ]
+            assert not any(future.done() for future in futures)
+            await producer.flush(60.0)
+            assert all(future.done() for future in futures)
+            return [future.result() for future in futures]
+
+    assert len({result.message_id for result in run(main())}) == 200
+    assert flat(stored(cluster, topic)) == [b"%03d" % number for number in range(200)]
+
+
+def test_stop_waits_for_send_async(run, cluster, topic):
+    async def main():
+        async with Producer("shop", nameserver=cluster.nameserver) as producer:
+            return [producer.send_async(Message(topic, b"%d" % number)) for number in range(5)]
+
+    futures = run(main())
+    assert all(future.result() for future in futures)
+    assert flat(stored(cluster, topic)) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_the_errors_of_send_async_are_in_the_future_and_it_may_be_cancelled(run):
+    with HoldingCluster("orders") as holding:
+
+        async def main():
+            async with Producer("shop", nameserver=holding.address) as producer:
+                wrong = producer.send_async(Message("orders", b""))
+                given_up = producer.send_async(Message("orders", b"x"))
+                await until(lambda: holding.held)
+                given_up.cancel()
+                await producer.flush(20.0)
+                assert given_up.cancelled()
+                assert "is empty" in str(wrong.exception())
+            with pytest.raises(StateError, match="is stopped, not running"):
+                producer.send_async(Message("orders", b"x"))
+
+        run(main())
+
+
+@pytest.mark.rule("B7.5a")
+@pytest.mark.parametrize(("way", "attempts"), [("send", 3), ("send_async", 1)])
+def test_a_refusal_is_final_when_nobody_waits(run, way, attempts):
+    with FullCluster("orders", send_code=2) as refusing:
+
+        async def main():
+            async with Producer("shop", nameserver=refusing.address) as producer:
+                with pytest.raises(SendError) as refused:
+                    await getattr(producer, way)(Message("orders", b"x"))
+                assert refused.value.code == 2
+
+        run(main())
+        assert len(refusing.sent) == attempts
+
+
+@pytest.mark.parametrize("way", ["send", "send_async"])
+def test_a_batch_that_is_refused_for_now_is_tried_again(run, way):
+    with FullCluster("orders") as cluster:
+        cluster.refuse_once(2)
+
+        async def main():
+            async with Producer("shop", nameserver=cluster.address, batching=True) as producer:
+                return await getattr(producer, way)(Message("orders", b"x"))
+
+        assert run(main()).queue.topic == "orders"
+        assert len(cluster.batches) == 2
+
+
+@pytest.mark.rule("B7.5b")
+def test_a_oneway_send_to_a_broker_that_is_gone_says_so(run):
+    with Elsewhere(f"127.0.0.1:{closed_port()}") as cluster:
+
+        async def main():
+            async with Producer("shop", nameserver=cluster.address) as producer:
+                await producer.queues("orders")
+                for _ in range(2):
+                    with pytest.raises(SendError, match="broker-a: "):
+                        await producer.send_oneway(Message("orders", b"x"))
+
+        run(main())
+
+
+def test_a_oneway_send_waits_for_the_connection_no_longer_than_a_send_may_take(run):
+    with BlackHole() as hole, Elsewhere(hole.address) as cluster:
+
+        async def main():
+            async with Producer("shop", nameserver=cluster.address, timeout_s=0.1) as producer:
+                await producer.queues("orders")
+                with pytest.raises(SendError, match="timed out"):
+                    await producer.send_oneway(Message("orders", b"x"))
+
+        run(main())
+
+
+# ---- delays, traces, health ----------------------------------------------------------------------
+
+
+def test_delays_travel_with_the_message_and_it_arrives_when_they_are_over(run, cluster, topic):
+    soon = datetime.now(UTC) + timedelta(seconds=2)
+
+    async def main():
+        got = []
+        consumer = PushConsumer("readers", nameserver=cluster.nameserver, start_from="first")
+
+        @consumer.subscribe(topic)
+        async def read(message):
+            got.append(message)
+
+        async with Producer("shop", nameserver=cluster.nameserver) as producer, consumer:
+            await producer.send(Message(topic, b"level", delay_level=1))
+            await producer.send(Message(topic, b"moment", deliver_at=soon))
+            await until(lambda: len(got) == 2)
+        return {message.body: message for message in got}
+
+    got = run(main())
+    level, moment = got[b"level"], got[b"moment"]
+    assert level.stored_at - level.born_at >= timedelta(seconds=1)
+    assert moment.stored_at >= soon - timedelta(seconds=1), "brokers count in whole seconds"
+
+
+def test_traces_are_written_in_javas_form(run):
+    with FullCluster("orders", "RMQ_SYS_TRACE_TOPIC") as cluster:
+
+        async def main():
+            async with Producer("shop", nameserver=cluster.address, enable_trace=True) as producer:
+                result = await producer.send(Message("orders", b"paid", tags="t", keys=["k1"]))
+                async with producer.transaction(Message("orders", b"half")):
+                    pass
+                return result
+
+        result = run(main())
+        (trace,) = [one for one in cluster.sent if one.fields["b"] == "RMQ_SYS_TRACE_TOPIC"]
+    first, half, end = (
+        one.split("\x01") for one in trace.body.decode().removesuffix("\x02").split("\x02")
+    )
+    assert trace.fields["a"] == "_INNER_TRACE_PRODUCER-shop"
+    assert (first[0], first[3:8]) == ("Pub", ["shop", "orders", result.message_id, "t", "k1"])
+    assert (half[11], end[0], end[11:]) == ("1", "EndTransaction", ["COMMIT_MESSAGE", "false"])
+
+
+@pytest.mark.parametrize("rules", ["5.x", "4.x"])
+def test_a_producer_keeps_away_from_a_slow_broker(run, cluster, topic, rules):
+    # Far above what the other one takes on a busy machine.
+    tolerance = FaultTolerance(rules=rules, latency_s=(1.0,), isolate_s=(600.0,))
+    slow = cluster.brokers[1]
+
+    async def main(relay):
+        options = {"address_map": {slow.address: relay.address}, "timeout_s": 30.0}
+        async with Producer(
+            "shop", nameserver=cluster.nameserver, fault_tolerance=tolerance, **options
+        ) as producer:
+
+            async def send():
+                return (await producer.send(Message(topic, b"x"))).queue.broker
+
+            assert {await send() for _ in range(4)} == {"broker-a", "broker-b"}
+            relay.delay_s = 1.1
+            while await send() != slow.name:
+                pass
+            assert producer.brokers()[slow.name].aside_s > 500.0
+            assert [await send() for _ in range(8)] == ["broker-a"] * 8
+
+    with Relay(slow.address) as relay:
+        run(main(relay))
+
+
+# ---- transactions --------------------------------------------------------------------------------
+
+
+def paid(received):
+    return received.body == b"paid"
+
+
+async def paid_says_the_database(received):
+    await asyncio.sleep(0)
+    return paid(received)
+
+
+@pytest.mark.rule("W2.3e", "W5.7b")
+@pytest.mark.parametrize(
+    ("check", "body", "state"),
+    [
+        (paid, b"paid", "8"),
+        (paid, b"open", "12"),
+        (paid_says_the_database, b"paid", "8"),
+        (paid_says_the_database, b"open", "12"),
+        (lambda _: None, b"paid", "0"),
+        (lambda _: 1 // 0, b"paid", "0"),
+    ],
+    ids=["commit", "roll back", "coroutine", "coroutine, roll back", "unknown", "raises"],
+)
+def test_the_brokers_question_is_answered_by_check(run, check, body, state):
+    asked = []
+    on_the_loop = check is paid_says_the_database
+
+    def noted(received):
+        asked.append((received.topic, threading.current_thread()))
+        return check(received)
+
+    async def noted_on_the_loop(received):
+        asked.append((received.topic, threading.current_thread()))
+        return await check(received)
+
+    with FullCluster("orders") as cluster:
+
+        async def main():
+            async with Producer(
+                "shop",
+                nameserver=cluster.address,
+                check=noted_on_the_loop if on_the_loop else noted,
+            ) as producer:
+                await producer.send(Message("orders", b"x"))
+                await until(lambda: RequestCode.HEART_BEAT in cluster.codes)
+                cluster.push(question(body=body))
+                await until(lambda: cluster.ends)
+
+        run(main())
+        (end,) = cluster.ends
+    ((topic, thread),) = asked
+    assert topic == "orders"
+    assert (thread is threading.current_thread()) == on_the_loop, "a plain function may wait"
+    assert end.fields["commitOrRollback"] == state
+    assert (end.fields["tranStateTableOffset"], end.fields["commitLogOffset"]) == ("11", "2048")
 
 
 def test_a_transaction_commits_and_an_exception_rolls_back(run, cluster, topic):

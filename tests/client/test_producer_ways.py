@@ -29,6 +29,7 @@ class FullCluster(SmallCluster):
     def __init__(self, *topics, send_code=0, end_code=0, **options):
         self.batches = []
         self.ends = []
+        self._refusals = []
         self.send_code = send_code
         self.end_code = end_code
         super().__init__(*topics, **options)
@@ -49,7 +50,13 @@ class FullCluster(SmallCluster):
         self.sent.append(request)
         return self._stored(request, OFFSET_ID)
 
+    def refuse_once(self, code):
+        """Answer the next message with a code, and what comes then as ever."""
+        self._refusals.append(code)
+
     def _stored(self, request, ids):
+        if self._refusals:
+            return response_to(request, self._refusals.pop(), "not now")
         fields = {"msgId": ids, "queueId": request.fields["e"], "queueOffset": "7"}
         return response_to(request, self.send_code, fields=fields)
 
@@ -170,6 +177,16 @@ def test_what_a_batch_cannot_carry_is_sent_by_itself(cluster):
         producer.send(message(b"x" * 5000))
     assert len(cluster.sent) == 2
     assert cluster.batches == []
+
+
+@pytest.mark.parametrize("way", ["send", "send_async"])
+def test_a_batch_that_is_refused_for_now_is_tried_again(cluster, way):
+    cluster.refuse_once(2)
+    with Producer("shop", nameserver=cluster.address, batching=True) as producer:
+        sent = getattr(producer, way)(message())
+        result = sent if way == "send" else sent.result(20.0)
+    assert result.queue.topic == "orders"
+    assert len(cluster.batches) == 2
 
 
 def test_a_failed_batch_fails_each_of_its_messages(cluster):

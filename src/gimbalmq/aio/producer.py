@@ -153,6 +153,35 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
             )
         return await sender.send(message, queue, selector, limit_s)
 
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        timeout_s: float | None = None,
+    ) -> asyncio.Future[SendResult]:
+        """Send a message and return at once with a future of the result.
+
+        It is a task: it waits for room and for the result, and may be cancelled. Network failures
+        are tried again, refusals are not. `flush` and `stop` wait for it.
+
+            futures = [producer.send_async(message) for message in messages]
+            await producer.flush()
+
+        The future has what `send` raises.
+        """
+        sender, limit_s = self._running(), self._limit_s(timeout_s)
+        if self.send_hook is None:
+            return sender.underway(sender.send_later(message, queue, selector, limit_s))
+        return sender.underway(
+            hooked_async(
+                self.send_hook,
+                (message,),
+                lambda changed: sender.send_later(changed[0], queue, selector, limit_s),
+            )
+        )
+
     async def send_oneway(
         self,
         message: Message,
@@ -160,11 +189,12 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
     ) -> None:
-        """Hand a message to the connection and wait for nothing.
+        """Hand a message to the connection and wait for nothing: it may get lost.
 
             await producer.send_oneway(Message("orders", b"one book"))
 
-        It may get lost.
+        Raises:
+            SendError: there is no connection to the broker, so it was not written.
         """
         sender = self._running()
         if self.send_hook is not None:

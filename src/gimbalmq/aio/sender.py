@@ -16,10 +16,9 @@ from gimbalmq.client.batching import Accumulator, Gathered
 from gimbalmq.client.outbound import Outbound, SenderSettings, SendWish, not_all_stored
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.core.publish import PublishInfo
-from gimbalmq.errors import SendError, StateError
-from gimbalmq.flows.effects import notify
+from gimbalmq.errors import SendError, StateError, TransportError
 from gimbalmq.flows.outgoing import check_sendable
-from gimbalmq.flows.send import Sending, carry_out
+from gimbalmq.flows.send import Sending, SendPolicy, carry_out
 from gimbalmq.model.message import Message, SendResult
 from gimbalmq.model.queue import MessageQueue
 
@@ -56,9 +55,10 @@ class Room:
             except TimeoutError:
                 self._give_up(entry)
                 raise SendError(
-                    f"no room for another message within {timeout_s:g} s: {self.messages} messages "
-                    f"with {self.bytes} bytes are in flight; wait for their results, or raise "
-                    "back_pressure_for_async_send_num or back_pressure_for_async_send_size"
+                    f"no room for another message within {round(timeout_s, 2):g} s: "
+                    f"{self.messages} messages with {self.bytes} bytes are in flight; wait for "
+                    "their results, or raise back_pressure_for_async_send_num or "
+                    "back_pressure_for_async_send_size"
                 ) from None
             except asyncio.CancelledError:
                 self._give_up(entry)
@@ -131,6 +131,8 @@ class Sender(Outbound):
             messages_max=settings.in_flight_max, bytes_max=settings.in_flight_bytes_max
         )
         self._tasks: set[asyncio.Task[Any]] = set()
+        #: Those of them that send for a caller who has gone on.
+        self._underway: set[asyncio.Task[SendResult]] = set()
         self.accumulator: Accumulator[asyncio.Future[SendResult]] | None = self._new_accumulator(
             self._send_gathered, asyncio.get_running_loop().create_future
         )
@@ -152,9 +154,28 @@ class Sender(Outbound):
         timeout_s: float,
     ) -> SendResult:
         """Send and wait for the result."""
+        return await self._send(message, queue, selector, timeout_s, self._settings.sync_policy)
+
+    async def send_later(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout_s: float,
+    ) -> SendResult:
+        """As `send`, for a caller who goes on: a refusal is final."""
+        return await self._send(message, queue, selector, timeout_s, self._settings.async_policy)
+
+    async def _send(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        timeout_s: float,
+        policy: SendPolicy,
+    ) -> SendResult:
         if self.accumulator is not None and self.accumulator.takes(message):
             return await self._gather(message, queue, selector, timeout_s)
-        policy = self._settings.sync_policy
         return await self._send_one(SendWish(message, queue, selector, timeout_s, policy))
 
     async def send_oneway(
@@ -165,7 +186,13 @@ class Sender(Outbound):
         wish = SendWish(message, queue, selector, timeout_s, self._single)
         sending, _ = await self._prepared(wish)
         attempt = sending.start(time.monotonic(), started_s)
-        await self.shared.run(notify(attempt.address, attempt.request))
+        driver = self.shared.driver
+        try:
+            await driver.reach(attempt.address, sending.attempt_timeout_s)
+        except TransportError as error:
+            sending.answered(error, time.monotonic())  # says it in the words of a send
+        else:
+            driver.notify(attempt.address, attempt.request)
 
     async def send_half(
         self, message: Message, extra: dict[str, str], sys_flag: int, timeout_s: float
@@ -191,7 +218,7 @@ class Sender(Outbound):
         self, sending: Sending, size: int, timeout_s: float, started_s: float
     ) -> SendResult:
         """Wait for room and for the answers, within one limit of time."""
-        await self.room.take(size, timeout_s - (time.monotonic() - started_s))
+        await self.room.take(size, max(0.0, started_s + timeout_s - time.monotonic()))
         try:
             return await self.shared.run(carry_out(sending, started_s))
         finally:
@@ -243,7 +270,7 @@ class Sender(Outbound):
     async def _carry_out_gathered(self, gathered: Gathered) -> SendResult:
         try:
             info = await self.info(self.wire_topic(gathered.key[0]))
-            sending = self.gathered_sending(gathered, info, self._settings.sync_policy)
+            sending = self.gathered_sending(gathered, info)
             return await self.shared.run(carry_out(sending))
         finally:
             size = sum(len(entry.body) for entry in gathered.entries)
@@ -262,6 +289,13 @@ class Sender(Outbound):
         finally:
             self.room.release(size)
 
+    def underway(self, work: Coroutine[Any, Any, SendResult]) -> asyncio.Task[SendResult]:
+        """Send for a caller who goes on; `flush` waits for it."""
+        task = self.spawn(work)
+        self._underway.add(task)
+        task.add_done_callback(self._underway.discard)
+        return task
+
     def spawn(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run something that nobody awaits, until the producer stops."""
         task = asyncio.get_running_loop().create_task(work)
@@ -277,6 +311,10 @@ class Sender(Outbound):
             self.accumulator.flush()
         try:
             async with asyncio.timeout(timeout_s):
+                # Those that have just been asked for take their room when they have begun.
+                others = self._underway - {asyncio.current_task()}
+                if others:
+                    await asyncio.wait(others)
                 await self.room.wait_empty()
         except TimeoutError:
             return False

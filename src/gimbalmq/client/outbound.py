@@ -415,10 +415,11 @@ class Outbound:
             chosen = self._chosen(info, message, queue, selector)
         return (message.topic, chosen, message.tags), batch_entry(message, message_id, self._extra)
 
-    def gathered_sending(
-        self, gathered: Gathered, info: PublishInfo, policy: SendPolicy
-    ) -> Sending:
-        """What has gathered, as one sending."""
+    def gathered_sending(self, gathered: Gathered, info: PublishInfo) -> Sending:
+        """What has gathered, as one sending.
+
+        It is tried again as `send` is: some of its messages may have come by that way.
+        """
         topic, chosen, tags = gathered.key
         return self._batch_sending(
             Message(topic, b"", tags=tags),
@@ -427,7 +428,7 @@ class Outbound:
             gathered.message_ids,
             encode_batch(gathered.entries),
             time.time_ns() // 1_000_000,
-            policy,
+            self._settings.sync_policy,
             self._settings.timeout_s,
         )
 

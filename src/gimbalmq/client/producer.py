@@ -73,7 +73,8 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         check: Answers a broker that asks what became of a transaction: gets the message and
             returns True (commit), False (roll back) or None (not known yet). Runs on a thread of
             its own.
-        batching: Let single sends gather into wire batches: True, or a `Batching`.
+        batching: Let single sends gather into wire batches: True, or a `Batching`. A batch is tried
+            again as `send` is.
         retry_times_when_send_async_failed: As `retries`, for `send_async`, which tries again
             after network failures only.
         retry_another_broker_when_not_store_ok: Whether "stored, but not yet on disk or on a

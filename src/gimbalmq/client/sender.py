@@ -231,7 +231,7 @@ class Sender(Outbound):
     def _send_gathered(self, gathered: Gathered) -> SendFuture:
         """Send what has gathered; on the engine thread."""
         info = self.info(self.wire_topic(gathered.key[0]))
-        sending = self.gathered_sending(gathered, info, self._settings.async_policy)
+        sending = self.gathered_sending(gathered, info)
         size = sum(len(entry.body) for entry in gathered.entries)
         flight = Flight(self.pipeline, sending, size, len(gathered.entries))
         return self.pipeline.submit(flight, 0.0)

@@ -45,6 +45,8 @@ class _AioConnection(RequestTable, asyncio.Protocol):
         self._driver = driver
         self._transport: asyncio.WriteTransport | None = None
         self.connecting: asyncio.Task[None] | None = None
+        #: Why it cannot be used any more.
+        self.lost_by: GimbalError | None = None
 
     @property
     def connected(self) -> bool:
@@ -230,6 +232,21 @@ class AioDriver:
         connection.notify(command)
         self._touch(connection)
 
+    async def reach(self, address: str, timeout_s: float) -> None:
+        """Wait until there is a connection to an address, for whoever wants no answer.
+
+        Raises:
+            TransportError: there is none.
+        """
+        connection = self._connection(address)
+        if not connection.connected and connection.connecting is not None:
+            # Not the task itself: others wait for it, too.
+            await asyncio.wait([connection.connecting], timeout=timeout_s)
+        if connection.lost_by is not None:
+            raise connection.lost_by
+        if not connection.connected:
+            raise unreachable(address, "timed out")
+
     def answer(self, address: str, response: Command) -> None:
         """Send a late answer to a request of a server, if its connection is still there."""
         connection = self._connections.get(address)
@@ -339,6 +356,7 @@ class AioDriver:
         if self._connections.get(connection.address) is not connection:
             return
         del self._connections[connection.address]
+        connection.lost_by = error
         self._touched.discard(connection)
         if not isinstance(error, ConfigurationError):  # nobody was asked then
             self._pauses.lost(
