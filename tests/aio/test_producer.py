@@ -11,7 +11,7 @@ from gimbalmq import Message, PullConsumer, SendStatus
 from gimbalmq.aio import Producer, PushConsumer, shared
 from gimbalmq.core.fault import FaultTolerance
 from gimbalmq.errors import ConfigurationError, SendError, StateError, TransportError
-from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.codes import RequestCode, version_ordinal
 from transport.relay import Relay
 from transport.server import BlackHole, LoopbackServer, closed_port
 
@@ -315,6 +315,22 @@ def test_delays_travel_with_the_message_and_it_arrives_when_they_are_over(run, c
     level, moment = got[b"level"], got[b"moment"]
     assert level.stored_at - level.born_at >= timedelta(seconds=1)
     assert moment.stored_at >= soon - timedelta(seconds=1), "brokers count in whole seconds"
+
+
+def test_a_time_is_refused_where_a_broker_would_deliver_at_once(run):
+    later = Message("orders", b"x", deliver_at=datetime(2040, 1, 1, tzinfo=UTC))
+    with FullCluster("orders") as cluster:
+        cluster.version = version_ordinal("4.9.5")
+
+        async def main():
+            async with Producer("shop", nameserver=cluster.address) as producer:
+                with pytest.raises(ConfigurationError, match="use delay_level"):
+                    await producer.send(later)
+                with pytest.raises(ConfigurationError, match="use delay_level"):
+                    await producer.send_async(later)
+
+        run(main())
+        assert cluster.sent == []
 
 
 def test_traces_are_written_in_javas_form(run):

@@ -1,6 +1,7 @@
 """Batches, automatic batches, transactions, traces, namespaces and fault tolerance of a producer."""
 
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
@@ -14,6 +15,7 @@ from gimbalmq.flows.transaction import half_properties
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.batch import decode_batch
 from gimbalmq.wire.codes import RequestCode as R
+from gimbalmq.wire.codes import version_ordinal
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.properties import encode_properties, parse_properties
 from gimbalmq.wire.record import encode_record
@@ -30,11 +32,19 @@ class FullCluster(SmallCluster):
         self.batches = []
         self.ends = []
         self._refusals = []
+        #: Of the broker, as its answers say.
+        self.version = None
         self.send_code = send_code
         self.end_code = end_code
         super().__init__(*topics, **options)
 
     def _respond(self, request):
+        answer = self._answer_to(request)
+        if answer is not None and self.version is not None:
+            answer.version = self.version
+        return answer
+
+    def _answer_to(self, request):
         if request.code == R.SEND_BATCH_MESSAGE:
             with self._state:
                 self.batches.append(request)
@@ -368,6 +378,42 @@ def test_a_question_for_nobody_is_logged_and_stays_open(cluster, caplog):
         cluster.push(question())
         eventually(lambda: "no check function" in caplog.text)
     assert cluster.ends == []
+
+
+# ---- messages for later --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["send", "send_async", "send_oneway"])
+def test_a_time_is_refused_where_a_broker_would_deliver_at_once(cluster, way):
+    cluster.version = version_ordinal("4.9.5")
+    words = r"broker 'broker-a' .* is RocketMQ 4\.9\.5, which would deliver .* use delay_level"
+    with Producer("shop", nameserver=cluster.address) as producer:
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=words):
+                getattr(producer, way)(message(deliver_at=datetime(2040, 1, 1, tzinfo=UTC)))
+        producer.send(message(delay_level=3))
+    assert [parse_properties(one.fields["i"])["DELAY"] for one in cluster.sent] == ["3"]
+
+
+def test_a_broker_is_asked_for_its_version_once_and_only_for_a_time(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        producer.send(message(delay_level=3))
+        assert R.GET_MAX_OFFSET not in cluster.codes
+        for _ in range(3):
+            producer.send(message(deliver_at=datetime(2040, 1, 1, tzinfo=UTC)))
+    assert cluster.codes.count(R.GET_MAX_OFFSET) == 1
+    times = [parse_properties(one.fields["i"]).get("TIMER_DELIVER_MS") for one in cluster.sent]
+    assert times == [None, *["2208988800000"] * 3]
+
+
+def test_a_broker_that_does_not_say_its_version_is_an_error_of_the_send(cluster):
+    with Elsewhere(f"127.0.0.1:{closed_port()}") as nowhere:
+        later = message(deliver_at=datetime(2040, 1, 1, tzinfo=UTC))
+        with (
+            Producer("shop", nameserver=nowhere.address) as producer,
+            pytest.raises(SendError, match="cannot connect"),
+        ):
+            producer.send(later)
 
 
 # ---- traces --------------------------------------------------------------------------------------

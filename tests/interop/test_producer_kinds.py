@@ -8,6 +8,7 @@ import pytest
 from gimbalmq import Message, Producer
 from gimbalmq.client.batching import Batching
 from gimbalmq.client.selectors import by_hash
+from gimbalmq.errors import ConfigurationError
 
 pytestmark = pytest.mark.apache
 
@@ -68,14 +69,23 @@ def test_a_key_lands_in_the_queue_where_the_java_producer_puts_it(java_peer, pro
 
 
 def test_delays_are_kept(java_peer, producer, topic, unique_name, server_version):
+    has_timers = server_version.startswith("5.")
+    due = datetime.now(UTC) + timedelta(seconds=4)
+    timer = Message(topic, b"timer", deliver_at=due)
     with java_peer.push_consumer(unique_name("reader"), topic) as consumer:
         producer.send(Message(topic, b"level", delay_level=2))
-        due = datetime.now(UTC) + timedelta(seconds=4)
-        producer.send(Message(topic, b"timer", deliver_at=due))
-        got = {message.body: message for message in consumer.wait_received(2, timeout_s=90)}
+        if has_timers:
+            producer.send(timer)
+        else:  # it would be delivered at once
+            with pytest.raises(
+                ConfigurationError, match=r"is RocketMQ 4\.9\.5, which would deliver"
+            ):
+                producer.send(timer)
+        received = consumer.wait_received(1 + has_timers, timeout_s=90)
+    got = {message.body: message for message in received}
     level = got[b"level"]
     assert level.stored_at_ms - level.born_at_ms >= 4900
-    if server_version.startswith("5."):  # 4.x delivers timers at once
+    if has_timers:
         assert got[b"timer"].stored_at_ms >= int(due.timestamp()) * 1000
 
 

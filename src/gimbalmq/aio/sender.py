@@ -212,6 +212,8 @@ class Sender(Outbound):
         now_ms = time.time_ns() // 1_000_000
         message_id = self.new_id(now_ms)
         info = await self.info(self.wire_topic(wish.message.topic), wish.timeout_s)
+        if wish.message.deliver_at is not None:
+            await self.shared.run(self.publishing.check_timers(info, wish.timeout_s))
         return self.prepared(wish, message_id, now_ms, info)
 
     async def _carry_out(

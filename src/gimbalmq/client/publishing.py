@@ -10,19 +10,28 @@ import contextlib
 import secrets
 import threading
 import time
+from typing import Final
 
 from gimbalmq.client.producer_stats import SendMeter
 from gimbalmq.client.shared import InstanceHolder
 from gimbalmq.core.fault import BrokerHealth, Faults, FaultTolerance
 from gimbalmq.core.publish import PublishInfo
 from gimbalmq.core.selection import RoundRobin
-from gimbalmq.errors import BrokerError, GimbalError, StateError, TopicNotFoundError
-from gimbalmq.flows.effects import Flow
+from gimbalmq.errors import (
+    BrokerError,
+    ConfigurationError,
+    GimbalError,
+    StateError,
+    TopicNotFoundError,
+    TransportError,
+)
+from gimbalmq.flows.effects import Flow, call
 from gimbalmq.flows.outgoing import SendSettings
 from gimbalmq.flows.route import fetch_publish_route
 from gimbalmq.flows.send import Attempt, AttemptReport
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.driver import Timer
+from gimbalmq.wire.codes import version_name, version_ordinal
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import max_offset_request
 
@@ -32,6 +41,8 @@ __all__ = ["Publishing"]
 _REFRESH_EVERY_S = 1.0
 #: Java's detector looks this often which brokers are due.
 _DETECT_EVERY_S = 3.0
+#: The first release that knows `TIMER_DELIVER_MS`.
+_TIMERS_FROM: Final = version_ordinal("5.0.0")
 
 
 class Publishing:
@@ -44,6 +55,8 @@ class Publishing:
         self._route = shared.instance.routes.route
         self._settings = settings
         self._infos: dict[str, PublishInfo] = {}
+        #: Addresses of brokers that keep messages back until their time.
+        self._with_timers: set[str] = set()
         self._threads = threading.local()
         self._refreshed_s: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -99,6 +112,31 @@ class Publishing:
             )
         self._infos[topic] = info
         return info
+
+    def check_timers(self, info: PublishInfo, timeout_s: float) -> Flow[None]:
+        """Ask the brokers of a topic, once each, whether they know messages with a time.
+
+        Those of 4.x would deliver such a message at once, without a word. Every answer says which
+        version it is of; a broker that gives none is left to the send.
+
+        Raises:
+            ConfigurationError: one of them is too old.
+        """
+        for queue in {queue.broker: queue for queue in info.queues}.values():
+            address = info.masters.get(queue.broker, "")
+            if not address or address in self._with_timers:
+                continue
+            try:
+                answer = yield from call(address, max_offset_request(queue), timeout_s)
+            except TransportError:
+                continue
+            if answer.version < _TIMERS_FROM:
+                raise ConfigurationError(
+                    f"broker '{queue.broker}' ({address}) is RocketMQ "
+                    f"{version_name(answer.version)}, which would deliver a message with "
+                    "deliver_at at once: use delay_level, or a broker of 5.0 or later"
+                )
+            self._with_timers.add(address)
 
     def _refresh_soon(self, topic: str, now_s: float) -> None:
         """Ask for a route again: a broker that just died is gone from it at once."""

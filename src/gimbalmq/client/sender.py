@@ -75,6 +75,7 @@ class Sender(Outbound):
             and queue is None
             and selector is None
             and message.sharding_key is None
+            and message.deliver_at is None
             and (info := self.publishing.known(message.topic)) is not None
         ):
             return self._send_plain(message, info, timeout_s, started_s)
@@ -129,7 +130,13 @@ class Sender(Outbound):
         """Send on the engine thread; waits only for room, and for the first route of a topic."""
         if self.accumulator is not None and self.accumulator.takes(message):
             return self.gather(message, queue, selector, timeout_s)
-        if self._plain and queue is None and selector is None and message.sharding_key is None:
+        if (
+            self._plain
+            and queue is None
+            and selector is None
+            and message.sharding_key is None
+            and message.deliver_at is None
+        ):
             # A forked child must not touch the connections.
             self.check_process()
             topic = message.topic
@@ -167,6 +174,8 @@ class Sender(Outbound):
         # The id comes first: it refuses a forked child, which must not touch the connections.
         message_id = self.new_id(now_ms)
         info = self.info(self.wire_topic(wish.message.topic), wish.timeout_s)
+        if wish.message.deliver_at is not None:
+            self.shared.inline(self.publishing.check_timers(info, wish.timeout_s))
         return self.prepared(wish, message_id, now_ms, info)
 
     # ---- carrying out ------------------------------------------------------------------------
