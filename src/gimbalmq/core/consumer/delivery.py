@@ -4,7 +4,8 @@ Concurrent queues give every pulled reply to the workers at once. An ordered que
 with a worker at a time; a message that fails stops the run, and the queue waits for it. In a
 group that locks its queues nothing is started after the queue's permit has ended; what that
 keeps back starts when the lock is renewed. A message that a listener has had for too long is sent
-back, so that it no longer holds up the offset; whatever the listener says later is ignored.
+back, so that it no longer holds up the offset; whatever the listener says later is ignored. What
+fails while its queue is given up goes back, too, as long as nobody else has it (`gives_back`).
 """
 
 from __future__ import annotations
@@ -87,11 +88,10 @@ class Delivery:
             held.process.finish(event.batch, event.first, reached)
             return
         self._finish(held, event, reached)
-        if not held.released:
-            if reached < event.until:
-                held.waiting.append((event.batch, reached, event.until))
-            if event.failures:
-                self._deliver_again(held, event)
+        if reached < event.until and not held.released:
+            held.waiting.append((event.batch, reached, event.until))
+        if event.failures and held.gives_back:
+            self._deliver_again(held, event)
 
     @staticmethod
     def _finish(held: HeldQueue, event: Consumed, reached: int) -> None:
@@ -116,15 +116,39 @@ class Delivery:
             if offset in held.expired:
                 held.expired[offset] = True  # it took too long and is on its way back already
             elif not event.batch.is_done(position):
-                self._context.out.append(
-                    SendBack(held.queue, held.epoch, event.batch, position, level)
-                )
+                self._return(held, SendBack(held.queue, held.epoch, event.batch, position, level))
+
+    def _return(self, held: HeldQueue, effect: SendBack | Bury) -> None:
+        held.returning += 1
+        self._context.out.append(effect)
 
     def _consumed_in_order(
         self, held: HeldQueue, event: Consumed, reached: int, now: float
     ) -> None:
-        assert held.process is not None
         held.busy = False
+        self._commit_in_order(held, event, reached)
+        if held.released:
+            if held.gives_back and self._given_up(held, event, reached):
+                self._bury(held, event.batch, reached)
+            return
+        assert held.waiting[0][0] is event.batch
+        held.waiting.popleft()
+        if reached < event.until:
+            held.waiting.appendleft((event.batch, reached, event.until))
+        if event.rolled_back:
+            held.waiting.extendleft(reversed(held.uncommitted))
+            held.uncommitted.clear()
+            self._suspend(held, event.suspend_s)
+        elif self._given_up(held, event, reached):
+            self._bury(held, event.batch, reached)
+        elif event.suspend_s is not None:
+            self._suspend(held, event.suspend_s)
+        else:
+            self.start_waiting(held, now)
+
+    @staticmethod
+    def _commit_in_order(held: HeldQueue, event: Consumed, reached: int) -> None:
+        assert held.process is not None
         committed = reached if event.uncommitted_from is None else event.uncommitted_from
         if committed > event.first or event.uncommitted_from is None:
             for batch, first, until in held.uncommitted:
@@ -135,37 +159,19 @@ class Delivery:
                 held.attempts.pop(offset, None)
         if committed < reached:
             held.uncommitted.append((event.batch, committed, reached))
-        if held.released:
-            return
-        assert held.waiting[0][0] is event.batch
-        held.waiting.popleft()
-        if reached < event.until:
-            held.waiting.appendleft((event.batch, reached, event.until))
-        if event.rolled_back:
-            held.waiting.extendleft(reversed(held.uncommitted))
-            held.uncommitted.clear()
-            self._suspend(held, event.suspend_s)
-        elif event.buried:
-            self._bury(held, event.batch, reached)
-        elif event.suspend_s is not None:
-            self._failed(held, event.batch, reached, event.suspend_s)
-        else:
-            self.start_waiting(held, now)
 
-    def _failed(self, held: HeldQueue, batch: Batch, position: int, suspend_s: float) -> None:
-        if self._too_often(held, batch.offsets[position]):
-            self._bury(held, batch, position)
-        else:
-            self._suspend(held, suspend_s)
-
-    def _too_often(self, held: HeldQueue, offset: int) -> bool:
+    def _given_up(self, held: HeldQueue, event: Consumed, position: int) -> bool:
+        """Whether the message that stopped a run goes to the dead letters."""
+        if event.buried or event.rolled_back or event.suspend_s is None:
+            return event.buried
+        offset = event.batch.offsets[position]
         attempts = held.attempts[offset] = held.attempts.get(offset, 0) + 1
         attempts_max = self._context.settings.ordered_reconsume_max
         return attempts_max is not None and attempts > attempts_max
 
     def _bury(self, held: HeldQueue, batch: Batch, position: int) -> None:
         held.suspended = True
-        self._context.out.append(Bury(held.queue, held.epoch, batch, position))
+        self._return(held, Bury(held.queue, held.epoch, batch, position))
 
     def _suspend(self, held: HeldQueue, suspend_s: float | None) -> None:
         held.suspended = True
@@ -196,13 +202,15 @@ class Delivery:
             f"{self._context.settings.consume_timeout_s:g} s (consume_timeout_s); the message is "
             "sent back and will be delivered again, perhaps beside the listener that has it now",
         )
-        self._context.out.append(
-            SendBack(held.queue, held.epoch, event.batch, event.position, _EXPIRED_DELAY_LEVEL)
+        self._return(
+            held,
+            SendBack(held.queue, held.epoch, event.batch, event.position, _EXPIRED_DELAY_LEVEL),
         )
 
     def sent_back(self, held: HeldQueue, event: SentBack, now: float) -> None:
         """The broker has a failed message, or could not take it."""
         assert held.process is not None
+        held.returning -= 1
         held.tally.retried += event.ok
         if self._ordered:
             self._buried(held, event, now)
@@ -213,21 +221,25 @@ class Delivery:
             if not held.released:
                 self._progressed(held, now)
             return
-        if held.released or running:
-            return  # with a listener: the next look finds it again, unless it ends before
-        settings = self._context.settings
+        if running:
+            return  # the next look finds it again, unless its listener ends before
+        redeliver_s = self._context.settings.redeliver_s
+        again = "its next owner gets it" if held.released else f"delivered in {redeliver_s:g} s"
         self._context.warn(
             f"send back {event.queue.path}",
             f"{event.queue.path} offset {event.batch.offsets[event.position]}: sending back "
-            f"failed ({event.reason}); delivered again in {settings.redeliver_s:g} s",
+            f"failed ({event.reason}); {again} again",
         )
+        if held.released:
+            return
         if not held.redeliver:
-            self._context.set_timer(TimerName.REDELIVER, settings.redeliver_s, held)
+            self._context.set_timer(TimerName.REDELIVER, redeliver_s, held)
         held.redeliver.append((event.batch, event.position))
 
     def _buried(self, held: HeldQueue, event: SentBack, now: float) -> None:
         assert held.process is not None
         if held.released:
+            self._buried_at_last(held, event)
             return
         if not event.ok:
             self._warn_not_buried(event)
@@ -240,6 +252,14 @@ class Delivery:
             held.waiting.appendleft((batch, first + 1, until))
         self.go_on(held, now)
         self._progressed(held, now)
+
+    def _buried_at_last(self, held: HeldQueue, event: SentBack) -> None:
+        """The queue is on its way out: what was not taken is left to its next owner."""
+        assert held.process is not None
+        if event.ok:
+            held.process.finish(event.batch, event.position, event.position + 1)
+        else:
+            self._warn_not_buried(event)
 
     def _warn_not_buried(self, event: SentBack) -> None:
         self._context.warn(

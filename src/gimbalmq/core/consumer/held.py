@@ -47,6 +47,7 @@ class HeldQueue:
         "epoch",
         "expired",
         "failed_pulls",
+        "followed",
         "held_since",
         "lanes",
         "last_pull_at",
@@ -61,6 +62,7 @@ class HeldQueue:
         "released",
         "released_at",
         "reset_offset",
+        "returning",
         "running",
         "state",
         "suspended",
@@ -79,8 +81,12 @@ class HeldQueue:
         self.process: ProcessQueue | None = None
         self.last_pull_at = now
         self.failed_pulls = 0
-        #: Messages in listeners; known only while draining.
-        self.running = 0
+        #: Messages in listeners; known only while draining, once what waited is discarded.
+        self.running: int | None = None
+        #: Messages on their way back to a broker, or to the dead letters.
+        self.returning = 0
+        #: While on its way out: another member may have begun with the queue already.
+        self.followed = False
         #: Offset to store instead of the progress, after a reset.
         self.reset_offset: int | None = None
         #: Messages to deliver again locally, because sending them back failed.
@@ -125,6 +131,18 @@ class HeldQueue:
         """Go to one of the states on the way out."""
         self.state = state
         self.released = True
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether a message that fails goes back to its broker, or is left to the next owner.
+
+        While listeners finish it goes back, or everything that was done above it would come again;
+        unless the next owner has it already, or a reset says what is read again.
+        """
+        if not self.released:
+            return True
+        draining = self.state is HeldState.DRAINING
+        return draining and not self.followed and self.reset_offset is None
 
     @property
     def owned(self) -> bool:

@@ -78,21 +78,18 @@ class KeyedDelivery(Delivery):
         if reached > position and not event.failures:
             held.process.finish(event.batch, position, reached)
             held.attempts.pop(event.batch.offsets[position], None)
-        if held.released:
-            return
-        lane = held.lanes.of(self._key(event.batch, position))
-        if event.buried:
+        if held.gives_back and self._given_up(held, event, position):
             self._bury(held, event.batch, position)
             return  # the lane stays busy until that is answered
+        if held.released:
+            if held.gives_back:
+                self._deliver_again(held, event)
+            return
+        lane = held.lanes.of(self._key(event.batch, position))
         lane.busy = False
         if event.suspend_s is not None:
-            if self._too_often(held, event.batch.offsets[position]):
-                lane.busy = True
-                self._bury(held, event.batch, position)
-            else:
-                self._pause(held, lane, event.suspend_s, now)
-            return
-        if reached > position:
+            self._pause(held, lane, event.suspend_s, now)
+        elif reached > position:
             self._deliver_again(held, event)
             self._next(held, lane, now)
         else:
@@ -104,11 +101,12 @@ class KeyedDelivery(Delivery):
             self._start(held, lane, now)
 
     def _bury(self, held: HeldQueue, batch: Batch, position: int) -> None:
-        self._context.out.append(Bury(held.queue, held.epoch, batch, position))
+        self._return(held, Bury(held.queue, held.epoch, batch, position))
 
     def _buried(self, held: HeldQueue, event: SentBack, now: float) -> None:
         assert held.process is not None
         if held.released:
+            self._buried_at_last(held, event)
             return
         lane = held.lanes.of(self._key(event.batch, event.position))
         lane.busy = False

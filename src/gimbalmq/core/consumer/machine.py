@@ -176,6 +176,7 @@ class ConsumerMachine:
             if held.process is not None:
                 assert held.process.commit_offset <= held.process.next_offset
                 assert held.process.cached_count >= 0
+                assert held.returning >= 0
 
     # ---- life --------------------------------------------------------------------------------
 
@@ -350,7 +351,7 @@ class ConsumerMachine:
             f"lock {held.queue.path}",
             f"{held.queue.path}: another member has taken its lock; giving the queue up",
         )
-        self._releases.begin(held, now, "lock lost")
+        self._releases.begin(held, now, Reason.LOCK_LOST.value)
 
     def _on_assigned(self, event: ev.Assigned, now: float) -> None:
         self._assigned = event.queues
@@ -414,3 +415,5 @@ class ConsumerMachine:
         held = self._context.current(event.queue, event.epoch)
         if held is not None and held.process is not None:
             self._delivery.sent_back(held, event, now)
+            if held.released:
+                self._releases.returned(held)

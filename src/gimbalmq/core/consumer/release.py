@@ -4,6 +4,9 @@ Each step is answered before the next begins, and a queue that is on its way out
 the last: nobody takes it again before. When listeners do not finish in time, a queue whose lock is
 needed stays (its next owner would start beside them), and any other is handed over with a warning.
 
+The offset is stored when no message is on its way back to a broker: one that is both sent back and
+left uncommitted comes twice, and so does everything above it.
+
 Decides neither which queues are given up nor what follows when one is gone.
 """
 
@@ -15,6 +18,7 @@ from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Cancel, HandOver, Unlock
 from gimbalmq.core.consumer.events import Cancelled, Consumed, HandedOver, TimerName, Unlocked
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.rebalance import Reason
 
 __all__ = ["Release"]
 
@@ -33,6 +37,7 @@ class Release:
             return
         held.released_at = now
         held.reason = reason
+        held.followed = _followed(held, reason, now)
         if held.permit is not None:
             held.permit.valid_until = 0.0
         if held.process is None:
@@ -47,21 +52,38 @@ class Release:
         if held is None or held.state is not HeldState.DRAINING:
             return
         held.running = event.running
-        if not held.running:
-            self._hand_over(held)
-        else:
+        if held.running or held.returning:
             self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
+        else:
+            self._hand_over(held)
 
     def consumed(self, held: HeldQueue, event: Consumed) -> None:
-        """Listeners have ended; what failed or did not start is left to the next owner."""
-        held.running -= event.until - event.first
-        if held.state is HeldState.DRAINING and held.running <= 0:
+        """Listeners have ended; what did not start is left to the next owner."""
+        if held.running is not None:
+            held.running -= event.until - event.first
+        self.returned(held)
+
+    def returned(self, held: HeldQueue) -> None:
+        """A message has gone back, or could not: go on when nothing else is under way."""
+        if held.state is HeldState.DRAINING and held.running == 0 and not held.returning:
             self._hand_over(held)
 
     def drain_overdue(self, held: HeldQueue) -> None:
-        """The time for running listeners is over."""
+        """The time for running listeners, and for what goes back, is over."""
         if held.state is not HeldState.DRAINING:
             return
+        if held.running:
+            self._listeners_overdue(held)
+            return
+        self._context.warn(
+            f"drain {held.queue.path}",
+            f"{held.queue.path}: failed messages that no broker has taken back after "
+            f"{self._context.drain_s:g} s: {held.returning}; the queue is handed over, and its "
+            "next owner gets them again, with what follows them",
+        )
+        self._hand_over(held)
+
+    def _listeners_overdue(self, held: HeldQueue) -> None:
         late = (
             f"{held.queue.path}: {held.running} messages still in listeners "
             f"after {self._context.drain_s:g} s"
@@ -120,3 +142,10 @@ class Release:
         del self._context.held[held.queue]
         self._context.past.add(held.tally)
         self._gone(held, now)
+
+
+def _followed(held: HeldQueue, reason: str, now: float) -> bool:
+    """Whether another member may begin with a queue before this one has let go of it."""
+    if reason == Reason.LOCK_LOST.value or not held.sure(now):
+        return True
+    return held.permit is None and reason == Reason.NOT_IN_TARGET.value
