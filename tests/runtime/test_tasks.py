@@ -111,6 +111,34 @@ def test_a_cancelled_queue_starts_nothing_new_and_says_what_still_runs():
     asyncio.run(main())
 
 
+def test_what_was_claimed_before_messages_that_have_begun_is_finished_on_cancelling():
+    """Otherwise the later ones would be delivered again, to the next owner of the queue."""
+
+    async def main():
+        free = asyncio.Event()
+
+        async def listen(message):
+            if message.queue_offset in {0, 5}:
+                await free.wait()
+
+        async with Stage(listen, workers=2) as stage:
+            stage.pool._seconds_each = 0.0004  # so that a run is five messages
+            stage.pool.submit(consume_of(10))
+            await until(lambda: len(stage.pool.running()) == 2)
+            await asyncio.sleep(0.01)  # longer than a run may take before it is shared
+            assert stage.pool.cancel(QUEUE, 1) == 10
+            free.set()
+            await stage.wait(10)
+            begun = sorted(
+                position
+                for run in stage.runs
+                for position in range(run.first, run.until if run.reached is None else run.reached)
+            )
+            assert begun == list(range(6))
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("kind", ["one", "batch", "ordered"])
 def test_nothing_is_started_after_the_end_of_the_permit(kind):
     async def main():

@@ -23,7 +23,7 @@ def consume_of(count, queue=QUEUE, epoch=1, topics=None, first_offset=0):
         SimpleNamespace(topic=topic, queue=queue, queue_offset=number, body=b"%d" % number)
         for number, topic in enumerate(topics, first_offset)
     ]
-    batch = Batch(messages, list(range(count)), count)
+    batch = Batch(messages, list(range(first_offset, first_offset + count)), count)
     return Consume(queue, epoch, batch, 0, count)
 
 

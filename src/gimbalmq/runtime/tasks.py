@@ -193,7 +193,7 @@ class TaskPool:
         self._add_task()
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
-        """Discard what waits of a queue; returns how many messages tasks still hold."""
+        """Give a queue up; returns how many messages of it run or still have to."""
         return self._claims.cancel(queue, epoch)
 
     def accounted(self, done: Consumed) -> None:
@@ -262,7 +262,7 @@ class TaskPool:
             await asyncio.sleep(0)
 
     def _claim(self) -> RunningWork:
-        _number, consume, first, until = self._claims.claim(self._run_length())
+        consume, first, until = self._claims.claim(self._run_length())
         width = self._listening.batch_size
         return RunningWork(consume, first, until, time.monotonic(), next(self._numbers), width)
 
@@ -282,7 +282,7 @@ class TaskPool:
     def _give_back(self, work: RunningWork, first: int) -> bool:
         """Let the rest of a run wait again; not when it must not start any more."""
         consume = work.consume
-        if consume.ordered or self._stopped or self._claims.is_cancelled(consume):
+        if consume.ordered or self._stopped or self._claims.is_over(consume, work.until):
             return False
         if not may_start(consume.permit, time.monotonic()):
             return False

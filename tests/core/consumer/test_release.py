@@ -8,6 +8,7 @@ from core.consumer.test_locks import LockingHarness
 from gimbalmq.core.allocation import strategy_named
 from gimbalmq.core.consumer.effects import (
     Bury,
+    Cancel,
     Consume,
     HandOver,
     Lock,
@@ -173,6 +174,30 @@ def test_a_broker_that_does_not_answer_is_waited_for_no_longer_than_the_drain_ti
     locked = member.harness.machine.held[QUEUE].permit is not None
     effects = member.handle(HandedOver(QUEUE, member.epoch))
     assert bool(only(effects, Unlock)) is locked, "no listener runs: the lock is given back"
+
+
+@pytest.mark.parametrize("settings", [{}, {"lease": True}], ids=str)
+def test_a_listener_that_outlives_the_stop_takes_what_has_not_started_with_it(settings):
+    member = Given(**settings).leaves()
+    member.cancelled(running=3)
+    assert one(member.drain_over(), Cancel).queue == QUEUE
+    assert not member.cancelled(running=1), "nobody waits for that any more"
+
+
+def test_messages_before_those_that_have_begun_may_start_while_the_lock_holds():
+    """Otherwise what is done above them would come again."""
+    member = Given(lease=True)
+    permit = member.harness.machine.held[QUEUE].permit
+    before = permit.valid_until
+    member.moves()
+    assert permit.valid_until == before
+    renew = one(member.handle(TimerFired(TimerName.RENEW_LOCKS)), Lock)
+    sent_at = member.harness.now
+    member.handle(LockAnswered(renew.asked, frozenset(QUEUES), sent_at))
+    assert permit.valid_until == sent_at + 3.0
+    member.harness.now += 4.0
+    member.handle(LockAnswered(renew.asked, frozenset(QUEUES), member.harness.now))
+    assert permit.valid_until == sent_at + 3.0, "somebody else may have had it in between"
 
 
 def test_a_result_that_was_taken_in_before_the_cancelling_was_answered_counts_once():

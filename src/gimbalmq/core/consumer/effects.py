@@ -190,7 +190,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Discard what waits for a listener; answered by `Cancelled`."""
+    """Discard what waits for a listener, behind what listeners have; answered by `Cancelled`."""
 
     queue: MessageQueue
     epoch: int

@@ -247,7 +247,10 @@ class GoneConfirmed(msgspec.Struct, frozen=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """Answer to `Cancel`: waiting messages were discarded, `running` are still in listeners."""
+    """Answer to `Cancel`: waiting messages were discarded, `running` are or will be in listeners.
+
+    Those that will be are before others that have begun.
+    """
 
     queue: MessageQueue
     epoch: int

@@ -117,7 +117,7 @@ class ConsumerMachine:
                 self.passes.learn_weights(event, now), now
             ),
             ev.OffsetFound: self._holdings.offset_found,
-            ev.LockAnswered: self._locks.answered,
+            ev.LockAnswered: self._on_lock_answered,
             ev.Unlocked: self._releases.unlocked,
             ev.GoneConfirmed: self._locks.gone_confirmed,
             ev.TakenOver: lambda event, _now: self._locks.taken_over(event),
@@ -345,6 +345,10 @@ class ConsumerMachine:
     def _offset_moved(self, held: HeldQueue, offset: int, now: float) -> None:
         held.reset_offset = offset
         self._releases.begin(held, now, f"offset moved to {offset}")
+
+    def _on_lock_answered(self, event: ev.LockAnswered, now: float) -> None:
+        self._locks.answered(event, now)
+        self._releases.renewed(event)
 
     def _lock_lost(self, held: HeldQueue, now: float) -> None:
         self._context.warn(

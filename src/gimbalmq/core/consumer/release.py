@@ -16,7 +16,14 @@ from collections.abc import Callable
 
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Cancel, HandOver, Unlock
-from gimbalmq.core.consumer.events import Cancelled, Consumed, HandedOver, TimerName, Unlocked
+from gimbalmq.core.consumer.events import (
+    Cancelled,
+    Consumed,
+    HandedOver,
+    LockAnswered,
+    TimerName,
+    Unlocked,
+)
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.rebalance import Reason
 
@@ -38,7 +45,7 @@ class Release:
         held.released_at = now
         held.reason = reason
         held.followed = _followed(held, reason, now)
-        if held.permit is not None:
+        if held.permit is not None and (held.followed or self._context.settings.ordered):
             held.permit.valid_until = 0.0
         if held.process is None:
             self.let_go(held, now)
@@ -56,6 +63,16 @@ class Release:
             self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
         else:
             self._hand_over(held)
+
+    def renewed(self, event: LockAnswered) -> None:
+        """Messages before those that have begun may start for as long as the lock is sure to hold."""
+        for queue, epoch in event.asked:
+            held = self._context.current(queue, epoch)
+            if held is None or held.permit is None or held.state is not HeldState.DRAINING:
+                continue
+            sure = event.granted is not None and queue in event.granted
+            if sure and event.sent_at < held.permit.valid_until:
+                held.permit.valid_until = event.sent_at + self._context.settings.lock_trust_s
 
     def consumed(self, held: HeldQueue, event: Consumed) -> None:
         """Listeners have ended; what did not start is left to the next owner."""
@@ -96,6 +113,8 @@ class Release:
             self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
             return
         held.overdue = True
+        # What was still to start before the messages that have begun is the next owner's, too.
+        self._context.out.append(Cancel(held.queue, held.epoch))
         self._context.warn(
             f"drain {held.queue.path}",
             f"{late}; the queue is handed over and they will be delivered again to its next owner",
