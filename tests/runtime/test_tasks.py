@@ -71,6 +71,65 @@ def test_every_position_is_reported_once_with_its_failures():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", ["one", "batch", "ordered"])
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("waits", [True, False], ids=["later", "at once"])
+def test_a_coroutine_that_exits_or_is_cancelled_by_others_has_failed_and_the_loop_goes_on(
+    kind, error, waits
+):
+    async def main():
+        async def listen(_message):
+            if waits:
+                await asyncio.sleep(0)
+            raise error
+
+        async with Stage(listen, batch_size=2 if kind == "batch" else 1) as stage:
+            consume = consume_of(2)
+            for message in consume.batch.messages:
+                message.attempts = 0
+            stage.pool.submit(msgspec.structs.replace(consume, ordered=kind == "ordered"))
+            await stage.wait(2)
+            failures = sorted(failure for run in stage.runs for failure in run.failures)
+            if kind == "ordered":
+                assert (stage.runs[0].reached, stage.runs[0].suspend_s) == (0, 1.0)
+            else:
+                assert failures == [(0, 0), (1, 0)]
+            assert stage.pool.cancel(QUEUE, 1) == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("queue", [QUEUE, RETRY], ids=lambda queue: queue.topic)
+def test_whatever_a_plain_listener_raises_on_its_thread_is_its_verdict(error, queue):
+    async def main():
+        def listen(_message):
+            raise error
+
+        async with Stage({"orders": listen}) as stage:
+            stage.pool.submit(consume_of(2, queue, topics=["orders", "orders"]))
+            await stage.wait(2)
+            failures = sorted(failure for run in stage.runs for failure in run.failures)
+            assert failures == [(0, 0), (1, 0)]
+
+    asyncio.run(main())
+
+
+def test_an_interrupt_on_the_thread_of_the_loop_is_not_the_listeners():
+    """Ctrl-C while a coroutine computes: it is the program that is meant."""
+
+    async def main():
+        async def listen(_message):
+            raise KeyboardInterrupt
+
+        stage = Stage(listen)
+        stage.pool.submit(consume_of(1))
+        await stage.wait(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+
 def test_listeners_that_never_wait_leave_the_loop_its_turns():
     async def main():
         async def spin(_message):

@@ -1,3 +1,5 @@
+import asyncio
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -193,6 +195,59 @@ def test_asking_for_a_retry_is_no_warning(pool_with, results, caplog):
     pool_with(listener).submit(consume_of(1))
     results.wait(1)
     assert not caplog.records
+
+
+NOT_EXCEPTIONS = pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
+)
+
+
+@NOT_EXCEPTIONS
+def test_whatever_a_listener_raises_is_its_verdict_and_its_thread_goes_on(pool_with, results, kind):
+    def listener(message):
+        if message.queue_offset == 1:
+            raise kind
+
+    pool = pool_with(listener, workers=1)
+    pool.submit(consume_of(3))
+    assert results.wait(3).failures() == [(1, 0)]
+    assert pool.cancel(QUEUE, 1) == 0, "nothing counts as running for ever"
+
+
+@NOT_EXCEPTIONS
+def test_whatever_the_listener_of_a_batch_raises_is_its_verdict(pool_with, results, kind):
+    def listener(_batch):
+        raise kind
+
+    pool_with(listener, workers=1, batch_size=2).submit(consume_of(4))
+    assert results.wait(4).failures() == [(at, 0) for at in range(4)]
+
+
+@NOT_EXCEPTIONS
+def test_whatever_an_ordered_listener_raises_stops_its_queue_and_no_more(pool_with, results, kind):
+    def listener(message):
+        message.attempts = 0
+        if message.queue_offset == 1:
+            raise kind
+
+    pool = pool_with(listener, workers=1)
+    pool.submit(msgspec.structs.replace(consume_of(3), ordered=True))
+    (done,) = results.wait(3).runs
+    assert (done.reached, done.suspend_s) == (1, 1.0)
+    pool.submit(consume_of(2, epoch=2))
+    results.wait(5)
+
+
+def test_a_listener_that_calls_exit_is_told_that_this_does_not_end_the_process(
+    pool_with, results, caplog
+):
+    def listener(_message):
+        sys.exit(1)
+
+    pool_with(listener).submit(consume_of(1))
+    results.wait(1)
+    assert "sys.exit() in a listener does not end the process" in caplog.text
+    assert "orders/broker-a/0 offset 0" in caplog.text
 
 
 # ---- batches -------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 Three ways: one message at a time, in batches, and in order. In each, no message is started
 after the end of the queue's permit, and whatever a listener raises is its verdict on its
-messages, never a fault of the thread that runs it. The run says at which message it is, so that
-those who watch can tell which one hangs.
+messages, never a fault of the thread that runs it; also what is no `Exception`, such as what
+`sys.exit` raises, because the thread is not the listener's to end. The run says at which message
+it is, so that those who watch can tell which one hangs.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Listening:
                 for message in left:
                     call(message)
                 break
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
                 failures.append((_position(work, message), delay_level(error)))
                 report(error, message)
         reached = work.first if message is None else _position(work, message) + 1
@@ -98,7 +99,7 @@ class Listening:
         for listener, positions, messages in self._by_listener(consume, range(first, until)):
             try:
                 listener(messages)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
                 report(error, messages[0])
                 level = delay_level(error)
                 failures += (
@@ -146,7 +147,7 @@ class Listening:
                 verdict = self._listener_of(consume, messages[0])(
                     messages[0] if self._settings.batch_size == 1 else list(messages)
                 )
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises stops the queue
+            except BaseException as error:  # noqa: BLE001 - whatever it raises stops the queue
                 report(error, messages[0])
                 ending = self._stopped_by(error, messages)
                 break
@@ -172,7 +173,7 @@ class Listening:
             **ending,
         )
 
-    def _stopped_by(self, error: Exception, messages: Sequence[Any]) -> dict[str, Any]:
+    def _stopped_by(self, error: BaseException, messages: Sequence[Any]) -> dict[str, Any]:
         if isinstance(error, DeadLetter):
             return {"buried": True}
         for message in messages:

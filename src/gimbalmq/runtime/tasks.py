@@ -34,6 +34,9 @@ __all__ = ["LoopListening", "TaskPool"]
 #: As for threads: a run is cut so that it takes about this long, or shared after it.
 _RUN_S: Final = 0.002
 _NEWEST: Final = 0.3
+#: Whatever a coroutine raises is its verdict, except what is not its own: an interrupt hits the
+#: thread of the loop wherever it is, a cancellation ends the task, GeneratorExit the coroutine.
+_VERDICTS: Final = (Exception, SystemExit)
 
 
 class LoopListening(Listening):
@@ -89,7 +92,7 @@ class LoopListening(Listening):
             message = consume.batch.messages[position]
             try:
                 await self._await(consume, message, message)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except _VERDICTS as error:
                 failures.append((position, delay_level(error)))
                 report(error, message)
             position += 1
@@ -106,7 +109,7 @@ class LoopListening(Listening):
         for _listener, positions, messages in positions_of:
             try:
                 await self._await(consume, messages[0], messages)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except _VERDICTS as error:
                 report(error, messages[0])
                 level = delay_level(error)
                 failures += (
@@ -130,7 +133,7 @@ class LoopListening(Listening):
                 verdict = await self._await(
                     consume, messages[0], messages[0] if size == 1 else list(messages)
                 )
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises stops the queue
+            except _VERDICTS as error:
                 report(error, messages[0])
                 ending = self._stopped_by(error, messages)
                 break
@@ -159,7 +162,9 @@ class LoopListening(Listening):
             if is_coroutine_listener(listener):
                 outcome = listener(argument)
             else:
-                outcome = await self._loop.run_in_executor(self._threads, listener, argument)
+                outcome = await self._loop.run_in_executor(
+                    self._threads, _on_thread, listener, argument
+                )
             return await outcome if inspect.isawaitable(outcome) else outcome
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -167,6 +172,16 @@ class LoopListening(Listening):
                 raise
             # The listener awaited something that was cancelled; its message is to come again.
             raise RuntimeError("what the listener waited for was cancelled") from error
+
+
+def _on_thread(listener: Listener, argument: Any) -> object:
+    """Call a listener away from the loop, which must not take what it raises for its own."""
+    try:
+        return listener(argument)
+    except _VERDICTS:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"the listener raised {type(error).__name__}") from error
 
 
 class TaskPool:

@@ -45,14 +45,14 @@ def consumed(
     )
 
 
-def is_named(error: Exception, message: Any) -> bool:
+def is_named(error: BaseException, message: Any) -> bool:
     """Whether what a batch's listener raised is about a message of the batch."""
     if not isinstance(error, RetryLater) or error.messages is None:
         return True
     return any(message is one for one in error.messages)
 
 
-def delay_level(error: Exception) -> int:
+def delay_level(error: BaseException) -> int:
     """How soon a message comes again after what its listener raised."""
     if isinstance(error, DeadLetter):
         return _DEAD_LETTER
@@ -61,12 +61,19 @@ def delay_level(error: Exception) -> int:
     return _BROKER_CHOOSES
 
 
-def report(error: Exception, message: Any) -> None:
+def report(error: BaseException, message: Any) -> None:
     """Log what a listener raised: on purpose, or not."""
     where = f"{message.queue.path} offset {message.queue_offset}"
     if isinstance(error, RetryLater | Suspend):
         _log.debug("listener asks to deliver %s again: %s", where, error)
     elif isinstance(error, DeadLetter):
         _log.warning("listener gives %s up: %s", where, error)
+    elif isinstance(error, SystemExit):
+        _log.error(
+            "listener exited on %s; it is delivered again later. sys.exit() in a listener does not "
+            "end the process: stop the consumer, from outside of its listeners",
+            where,
+            exc_info=error,
+        )
     else:
         _log.warning("listener failed on %s; it is delivered again later", where, exc_info=error)

@@ -200,7 +200,7 @@ class WorkerPool:
     def _run(self, work: RunningWork, thread_id: int) -> None:
         try:
             done = self._listening.run(work, _NEVER)
-        finally:  # a listener may end its thread
+        finally:
             del self._current[thread_id]
         reached = done.until
         if done.reached is not None:
