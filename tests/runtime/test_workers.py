@@ -528,28 +528,6 @@ def test_a_listener_may_stop_the_pool(pool_with, results):
     results.wait(1)
 
 
-# ---- ordered turns -------------------------------------------------------------------------------
-
-
-@pytest.mark.rule("B5.2f")
-def test_an_ordered_run_that_has_taken_a_minute_lets_others_run(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr("gimbalmq.runtime.listening.time.monotonic", lambda: now[0])
-    got = []
-
-    def listener(message):
-        got.append(message.queue_offset)
-        now[0] += 25.0
-
-    listening = Listening({"orders": listener}.get, ListenerSettings())
-    consume = msgspec.structs.replace(consume_of(10), ordered=True)
-    work = RunningWork(consume, 0, 10, now[0])
-    done = listening.run(work, 0.002)
-    assert got == [0, 1, 2]
-    assert (done.reached, done.suspend_s) == (3, None), "the rest waits for its next turn"
-    assert done.took_s == 75.0
-
-
 def test_a_run_says_which_message_its_listener_has(pool_with, results):
     gate, at = Gate(), []
     pool = pool_with(gate, workers=1)

@@ -14,31 +14,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
-from gimbalmq.model.verdict import Commit, DeadLetter, Rollback, Suspend
+from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
-from gimbalmq.runtime.verdicts import consumed, delay_level, is_named, may_start, report
+from gimbalmq.runtime.verdicts import (
+    ListenerSettings,
+    consumed,
+    delay_level,
+    is_named,
+    may_start,
+    report,
+)
 
 __all__ = ["Listener", "ListenerSettings", "Listening"]
 
 #: Gets one message, or a list of them when the batch size is above 1.
 Listener = Callable[[Any], object]
 
-#: After this long a run of an ordered queue lets those of others have its thread
-#: (`rocketmq.client.maxTimeConsumeContinuously`).
-_TURN_S: Final = 60.0
 _NEVER: Final = float("inf")
-
-
-class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How listeners are called."""
-
-    batch_size: int = 1
-    auto_commit: bool = True
-    suspend_current_queue_s: float = 1.0
 
 
 class Listening:
@@ -134,53 +128,15 @@ class Listening:
     # ---- ordered -----------------------------------------------------------------------------
 
     def _in_order(self, work: RunningWork) -> Consumed:
-        consume, first, until = work.consume, work.first, work.until
-        auto_commit = self._settings.auto_commit
-        position = committed = first
-        ending: dict[str, Any] = {}
-        started = now = time.monotonic()
-        while position < until and may_start(consume.permit, now) and now < started + _TURN_S:
-            work.position, work.since = position, now
-            upto = min(position + self._settings.batch_size, until)
-            messages = consume.batch.messages[position:upto]
+        run = OrderedRun(work, self._settings, time.monotonic())
+        while messages := run.next(time.monotonic()):
             try:
-                verdict = self._listener_of(consume, messages[0])(
-                    messages[0] if self._settings.batch_size == 1 else list(messages)
-                )
+                verdict = self._listener_of(work.consume, messages[0])(run.argument())
             except BaseException as error:  # noqa: BLE001 - whatever it raises stops the queue
-                report(error, messages[0])
-                ending = self._stopped_by(error, messages)
-                break
-            position = upto
-            now = time.monotonic()
-            if auto_commit or verdict is Commit:
-                committed = position
-            elif verdict is Rollback:
-                ending = {
-                    "rolled_back": True,
-                    "suspend_s": self._settings.suspend_current_queue_s,
-                }
-                break
-        return Consumed(
-            consume.queue,
-            consume.epoch,
-            consume.batch,
-            first,
-            until,
-            reached=None if position == until else position,
-            uncommitted_from=None if auto_commit else committed,
-            took_s=time.monotonic() - started,
-            **ending,
-        )
-
-    def _stopped_by(self, error: BaseException, messages: Sequence[Any]) -> dict[str, Any]:
-        if isinstance(error, DeadLetter):
-            return {"buried": True}
-        for message in messages:
-            message.attempts += 1
-        if isinstance(error, Suspend):
-            return {"suspend_s": error.seconds}
-        return {"suspend_s": self._settings.suspend_current_queue_s}
+                run.raised(error)
+            else:
+                run.returned(verdict)
+        return run.result(time.monotonic())
 
     # ---- which listener ----------------------------------------------------------------------
 

@@ -23,9 +23,9 @@ from gimbalmq.core.consumer.claims import Claims
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.verdict import Commit, Rollback
 from gimbalmq.runtime.coroutines import coroutine_stack, is_coroutine_listener
 from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
+from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
 from gimbalmq.runtime.verdicts import consumed, delay_level, is_named, may_start, report
 
@@ -120,41 +120,16 @@ class LoopListening(Listening):
         return consumed(work, work.until, sorted(failures), time.monotonic() - started)
 
     async def _in_order_async(self, work: RunningWork) -> Consumed:
-        consume, auto_commit = work.consume, self._settings.auto_commit
-        size = self._settings.batch_size
-        position = committed = work.first
-        ending: dict[str, Any] = {}
-        started = now = time.monotonic()
-        while position < work.until and may_start(consume.permit, now):
-            work.position, work.since = position, now
-            upto = min(position + size, work.until)
-            messages = consume.batch.messages[position:upto]
+        consume = work.consume
+        run = OrderedRun(work, self._settings, time.monotonic())
+        while messages := run.next(time.monotonic()):
             try:
-                verdict = await self._await(
-                    consume, messages[0], messages[0] if size == 1 else list(messages)
-                )
+                verdict = await self._await(consume, messages[0], run.argument())
             except _VERDICTS as error:
-                report(error, messages[0])
-                ending = self._stopped_by(error, messages)
-                break
-            position, now = upto, time.monotonic()
-            if auto_commit or verdict is Commit:
-                committed = position
-            elif verdict is Rollback:
-                pause_s = self._settings.suspend_current_queue_s
-                ending = {"rolled_back": True, "suspend_s": pause_s}
-                break
-        return Consumed(
-            consume.queue,
-            consume.epoch,
-            consume.batch,
-            work.first,
-            work.until,
-            reached=None if position == work.until else position,
-            uncommitted_from=None if auto_commit else committed,
-            took_s=time.monotonic() - started,
-            **ending,
-        )
+                run.raised(error)
+            else:
+                run.returned(verdict)
+        return run.result(time.monotonic())
 
     async def _await(self, consume: Consume, message: Any, argument: Any) -> object:
         listener = self._listener_of(consume, message)

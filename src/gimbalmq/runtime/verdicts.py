@@ -6,20 +6,39 @@ Pure but for the log; the same for listeners on threads and on event loops.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
+
+import msgspec
 
 from gimbalmq.core.consumer.effects import Permit
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.verdict import DeadLetter, RetryLater, Suspend
 from gimbalmq.runtime.running import RunningWork
 
-__all__ = ["consumed", "delay_level", "is_named", "may_start", "report"]
+__all__ = [
+    "ListenerSettings",
+    "consumed",
+    "delay_level",
+    "first_named",
+    "is_named",
+    "may_start",
+    "report",
+]
 
 _log = logging.getLogger("gimbalmq.consumer")
 
 #: Delay level 0: the broker chooses, longer with each attempt. Below 0: dead letter.
 _BROKER_CHOOSES: Final = 0
 _DEAD_LETTER: Final = -1
+
+
+class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How listeners are called."""
+
+    batch_size: int = 1
+    auto_commit: bool = True
+    suspend_current_queue_s: float = 1.0
 
 
 def may_start(permit: Permit | None, now: float) -> bool:
@@ -50,6 +69,12 @@ def is_named(error: BaseException, message: Any) -> bool:
     if not isinstance(error, RetryLater) or error.messages is None:
         return True
     return any(message is one for one in error.messages)
+
+
+def first_named(error: BaseException, messages: Sequence[Any]) -> int:
+    """Where in a batch the first message is that what was raised is about; its end if none is."""
+    named = (at for at, message in enumerate(messages) if is_named(error, message))
+    return next(named, len(messages))
 
 
 def delay_level(error: BaseException) -> int:

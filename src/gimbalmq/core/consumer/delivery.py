@@ -10,7 +10,7 @@ fails while its queue is given up goes back, too, as long as nobody else has it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Bury, Consume, SendBack
@@ -74,8 +74,8 @@ class Delivery:
         tally, failed = held.tally, len(event.failures)
         tally.consumed += reached - event.first - failed
         tally.listener_s += event.took_s
-        if event.buried or (event.suspend_s is not None and not event.rolled_back):
-            failed += 1
+        if event.reached is not None:
+            failed += len(event.stopped_by())
         if failed:
             tally.failed += failed
 
@@ -128,8 +128,8 @@ class Delivery:
         held.busy = False
         self._commit_in_order(held, event, reached)
         if held.released:
-            if held.gives_back and self._given_up(held, event, reached):
-                self._bury(held, event.batch, reached)
+            if held.gives_back:
+                self._bury(held, event.batch, self._hopeless(held, event))
             return
         assert held.waiting[0][0] is event.batch
         held.waiting.popleft()
@@ -139,10 +139,13 @@ class Delivery:
             held.waiting.extendleft(reversed(held.uncommitted))
             held.uncommitted.clear()
             self._suspend(held, event.suspend_s)
-        elif self._given_up(held, event, reached):
-            self._bury(held, event.batch, reached)
-        elif event.suspend_s is not None:
-            self._suspend(held, event.suspend_s)
+        elif stopped := event.stopped_by():
+            held.stopped_until, held.pause_s = stopped.stop, event.suspend_s
+            if hopeless := self._hopeless(held, event):
+                held.suspended = True
+                self._bury(held, event.batch, hopeless)
+            else:
+                self._suspend(held, held.pause_s)
         else:
             self.start_waiting(held, now)
 
@@ -160,18 +163,21 @@ class Delivery:
         if committed < reached:
             held.uncommitted.append((event.batch, committed, reached))
 
-    def _given_up(self, held: HeldQueue, event: Consumed, position: int) -> bool:
-        """Whether the message that stopped a run goes to the dead letters."""
-        if event.buried or event.rolled_back or event.suspend_s is None:
-            return event.buried
-        offset = event.batch.offsets[position]
+    def _hopeless(self, held: HeldQueue, event: Consumed) -> list[int]:
+        """Which of the messages that stopped a run go to the dead letters."""
+        stopped = event.stopped_by()
+        if event.buried:
+            return list(stopped)
+        return [at for at in stopped if self._too_often(held, event.batch.offsets[at])]
+
+    def _too_often(self, held: HeldQueue, offset: int) -> bool:
         attempts = held.attempts[offset] = held.attempts.get(offset, 0) + 1
         attempts_max = self._context.settings.ordered_reconsume_max
         return attempts_max is not None and attempts > attempts_max
 
-    def _bury(self, held: HeldQueue, batch: Batch, position: int) -> None:
-        held.suspended = True
-        self._return(held, Bury(held.queue, held.epoch, batch, position))
+    def _bury(self, held: HeldQueue, batch: Batch, positions: Iterable[int]) -> None:
+        for position in positions:
+            self._return(held, Bury(held.queue, held.epoch, batch, position))
 
     def _suspend(self, held: HeldQueue, suspend_s: float | None) -> None:
         held.suspended = True
@@ -237,27 +243,24 @@ class Delivery:
         held.redeliver.append((event.batch, event.position))
 
     def _buried(self, held: HeldQueue, event: SentBack, now: float) -> None:
-        assert held.process is not None
-        if held.released:
-            self._buried_at_last(held, event)
+        self._take_off(held, event)
+        if held.released or held.returning:
             return
-        if not event.ok:
-            self._warn_not_buried(event)
-            self._suspend(held, None)
-            return
-        held.process.finish(event.batch, event.position, event.position + 1)
         batch, first, until = held.waiting.popleft()
-        assert (batch, first) == (event.batch, event.position)
-        if first + 1 < until:
-            held.waiting.appendleft((batch, first + 1, until))
-        self.go_on(held, now)
+        left = batch.unfinished(first, until)
+        held.waiting.extendleft((batch, *run) for run in reversed(left))
+        if left and left[0][0] < held.stopped_until:
+            self._suspend(held, held.pause_s)
+        else:
+            self.go_on(held, now)
         self._progressed(held, now)
 
-    def _buried_at_last(self, held: HeldQueue, event: SentBack) -> None:
-        """The queue is on its way out: what was not taken is left to its next owner."""
+    def _take_off(self, held: HeldQueue, event: SentBack) -> None:
+        """A message is among the dead letters, or still in the way of those that follow."""
         assert held.process is not None
         if event.ok:
             held.process.finish(event.batch, event.position, event.position + 1)
+            held.attempts.pop(event.batch.offsets[event.position], None)
         else:
             self._warn_not_buried(event)
 

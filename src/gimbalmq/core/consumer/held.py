@@ -54,6 +54,7 @@ class HeldQueue:
         "lock_refused",
         "maximum",
         "overdue",
+        "pause_s",
         "permit",
         "process",
         "queue",
@@ -65,6 +66,7 @@ class HeldQueue:
         "returning",
         "running",
         "state",
+        "stopped_until",
         "suspended",
         "tally",
         "uncommitted",
@@ -104,6 +106,10 @@ class HeldQueue:
         self.busy = False
         #: An ordered message asked for a pause.
         self.suspended = False
+        #: Where the batch ends that stopped an ordered queue, and the pause that it asked for;
+        #: for the time until its hopeless messages are buried.
+        self.stopped_until = 0
+        self.pause_s: float | None = None
         #: Processed, but neither committed nor rolled back by the listener yet.
         self.uncommitted: list[tuple[Batch, int, int]] = []
         #: How often the message at an offset of an ordered queue has failed.
