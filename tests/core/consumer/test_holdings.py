@@ -30,7 +30,7 @@ class Stage:
             locks,
             releases,
             located=lambda held, now: self.located.append((held.queue, now)),
-            failed=self.failed.append,
+            failed=lambda held, now: self.failed.append((held.queue, now)),
         )
 
     def _gone(self, held, now):
@@ -85,7 +85,8 @@ def test_a_queue_without_an_offset_is_let_go_and_that_is_told(offset):
     effects = stage.find(QUEUES[0], offset)
     assert one(effects, Warn).key == f"offset {QUEUES[0].path}"
     assert only(effects, Moved) == [], "it was never owned"
-    assert (stage.context.held, stage.located, stage.failed) == ({}, [], [12.0])
+    assert (stage.context.held, stage.located) == ({}, [])
+    assert stage.failed == [(QUEUES[0], 12.0)]
 
 
 def test_with_locks_a_queue_is_locked_before_it_is_located():

@@ -10,7 +10,9 @@ from gimbalmq.core.consumer.effects import (
     Bury,
     Cancel,
     Consume,
+    FindOffset,
     HandOver,
+    ListMembers,
     Lock,
     SendBack,
     SetTimer,
@@ -22,11 +24,13 @@ from gimbalmq.core.consumer.events import (
     Consumed,
     HandedOver,
     LockAnswered,
+    OffsetFound,
     OffsetsReset,
     SentBack,
     StopRequested,
     TimerFired,
     TimerName,
+    Unlocked,
     Unsubscribed,
 )
 from gimbalmq.core.consumer.machine import ConsumerMachine
@@ -247,3 +251,29 @@ def test_what_keys_of_a_concurrent_group_fail_while_they_finish_goes_back():
     member.consumed(2, 3)
     assert one(member.consumed(0, 1, failures=((0, 0),)), SendBack).position == 0
     assert one(member.sent_back(), HandOver).offset == 3
+
+
+# ---- wanted again --------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_wanted_again_while_its_lock_is_given_back_is_taken_at_once():
+    """It was never located, so nobody but the last pass knows that it is missed."""
+    harness = LockingHarness()
+    harness.start()
+    harness.members(ME)
+    epoch = harness.machine.held[QUEUE].epoch
+    assert QUEUE in {unlock.queue for unlock in only(harness.pass_again(ME, OTHER), Unlock)}
+    assert QUEUE not in {q for lock in only(harness.pass_again(ME), Lock) for q, _ in lock.asked}
+    harness.now += 1.0
+    assert only(harness.handle(Unlocked(QUEUE, epoch)), ListMembers)
+    assert QUEUE in {q for lock in only(harness.members(ME), Lock) for q, _ in lock.asked}
+
+
+def test_a_queue_that_could_not_be_located_is_not_taken_again_before_the_pause():
+    harness = LockingHarness()
+    harness.start()
+    effects = harness.lock(harness.members(ME))
+    (find,) = [one for one in only(effects, FindOffset) if one.queue == QUEUE]
+    assert only(harness.handle(OffsetFound(QUEUE, find.epoch, None, "busy")), Unlock)
+    harness.now += 1.0
+    assert not only(harness.handle(Unlocked(QUEUE, find.epoch)), ListMembers)

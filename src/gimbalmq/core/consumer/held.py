@@ -71,6 +71,7 @@ class HeldQueue:
         "tally",
         "uncommitted",
         "waiting",
+        "wanted_again",
     )
 
     def __init__(self, queue: MessageQueue, epoch: int, now: float) -> None:
@@ -128,6 +129,8 @@ class HeldQueue:
         self.released_at = now
         #: Why the queue is given up.
         self.reason = ""
+        #: A pass gave the queue back to this member while it was on its way out.
+        self.wanted_again = False
 
     def sure(self, now: float) -> bool:
         """Whether nobody else can own the queue: no lock is needed, or it is sure to hold."""

@@ -41,7 +41,7 @@ class Holdings:
         releases: Release,
         *,
         located: Callable[[HeldQueue, float], None],
-        failed: Callable[[float], None],
+        failed: Callable[[HeldQueue, float], None],
     ) -> None:
         """`located` is told of each queue that can be pulled, `failed` when one cannot be had."""
         self._context = context
@@ -66,6 +66,9 @@ class Holdings:
         for step in revoked:
             self._releases.begin(held[step.queue], now, step.reason.value)
         # A queue that is still being let go is taken again once that is done.
+        for step in plan.acquire:
+            if step.queue in held:
+                held[step.queue].wanted_again = True
         acquired = [step for step in plan.acquire if step.queue not in held]
         self._acquire([step.queue for step in acquired], now)
         if not (revoked or acquired):
@@ -121,7 +124,7 @@ class Holdings:
                 f"{event.queue.path}: no start offset ({why}); trying again",
             )
             self._releases.let_go(held, now)
-            self._failed(now)
+            self._failed(held, now)
             return
         held.process = ProcessQueue(event.offset)
         self._moved(held, now - held.held_since, acquired=True)

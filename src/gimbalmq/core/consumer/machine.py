@@ -95,7 +95,7 @@ class ConsumerMachine:
             self._locks,
             self._releases,
             located=self._located,
-            failed=self._try_again_soon,
+            failed=self._not_located,
         )
         self._left = False
         #: What the user chose, where the user does.
@@ -211,10 +211,9 @@ class ConsumerMachine:
             case TimerName.REBALANCE:
                 self._request_pass(Trigger.TIMER, now)
             case TimerName.NEXT_PASS:
+                self._carry_out(self.passes.due(now), now)
                 if self.settings.manual:
                     self._assign(now)
-                else:
-                    self._carry_out(self.passes.due(now), now)
             case TimerName.COMMIT:
                 self._commit_all(now)
             case TimerName.RENEW_LOCKS:
@@ -330,14 +329,11 @@ class ConsumerMachine:
             self._pulls.limits_changed(now)
 
     def _located(self, held: HeldQueue, now: float) -> None:
-        self.passes.settled(held.queue)
+        self.passes.located(held.queue)
         self._pulls.pull(held, now)
 
-    def _try_again_soon(self, now: float) -> None:
-        if self.settings.manual:
-            self._context.set_timer(TimerName.NEXT_PASS, self.settings.rebalance_retry_s)
-        else:
-            self._carry_out(self.passes.retry(Trigger.RETRY, now), now)
+    def _not_located(self, held: HeldQueue, now: float) -> None:
+        self._carry_out(self.passes.not_located(held.queue, now), now)
 
     def _progressed(self, held: HeldQueue, now: float) -> None:
         self._pulls.progressed(held, now)
@@ -394,10 +390,12 @@ class ConsumerMachine:
             self._leave_when_empty()
             return
         self._pulls.room_for_all(now)
+        if held.process is None and not held.wanted_again:
+            return  # it was never had: whoever wants it tries again in time
         if self.settings.manual:
             if held.queue in self._assigned:
-                self._try_again_soon(now)
-        elif held.process is not None and self.passes.wants(held.queue):
+                self._assign(now)
+        elif self.passes.wants(held.queue):
             self._request_pass(Trigger.RELEASE, now)
 
     # ---- results -----------------------------------------------------------------------------
