@@ -90,7 +90,7 @@ class HeldQueue:
         self.returning = 0
         #: While on its way out: another member may have begun with the queue already.
         self.followed = False
-        #: Offset to store instead of the progress, after a reset.
+        #: Where an operator wants the queue to be read next, until that is stored or begun.
         self.reset_offset: int | None = None
         #: Messages to deliver again locally, because sending them back failed.
         self.redeliver: list[tuple[Batch, int]] = []

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import (
     Announce,
+    Commit,
     FindOffset,
     Moved,
     QueueMove,
@@ -115,7 +116,13 @@ class Holdings:
         held = self._context.current(event.queue, event.epoch)
         if held is None or held.state is not HeldState.LOCATING:
             return
-        if event.offset is None or event.offset < 0:
+        offset, held.reset_offset = held.reset_offset, None
+        if offset is not None:
+            # An operator moved it while it was looked up; only its owner can store that.
+            self._context.out.append(Commit(held.queue, offset))
+        else:
+            offset = event.offset
+        if offset is None or offset < 0:
             # Never map an error to an offset: the queue stays unowned until the next pass, and
             # its lock is given back so that somebody else may have better luck.
             why = event.reason or f"offset {event.offset}"
@@ -126,7 +133,7 @@ class Holdings:
             self._releases.let_go(held, now)
             self._failed(held, now)
             return
-        held.process = ProcessQueue(event.offset)
+        held.process = ProcessQueue(offset)
         self._moved(held, now - held.held_since, acquired=True)
         self._located(held, now)
 

@@ -381,7 +381,11 @@ class ConsumerMachine:
     def _on_offsets_reset(self, event: ev.OffsetsReset, now: float) -> None:
         for queue, offset in event.offsets.items():
             held = self.held.get(queue)
-            if held is not None and held.process is not None:
+            if held is None:
+                continue
+            if held.state in {HeldState.LOCATING, HeldState.HANDING_OVER}:
+                held.reset_offset = offset  # counts when the answer is there
+            elif held.process is not None:
                 self._offset_moved(held, offset, now)
 
     def _gone(self, held: HeldQueue, now: float) -> None:

@@ -19,6 +19,7 @@ from gimbalmq.core.consumer.effects import (
     RebalanceReport,
     RenewHeartbeat,
     Stopped,
+    Warn,
 )
 from gimbalmq.core.consumer.events import TimerName, Trigger
 from gimbalmq.core.consumer.ground import Ground
@@ -54,6 +55,7 @@ class PassiveMachine:
             ev.MembersListed: self._on_members,
             ev.Subscribed: self._on_subscribed,
             ev.Unsubscribed: self._on_unsubscribed,
+            ev.OffsetsReset: self._on_offsets_reset,
             ev.StopRequested: self._on_stop_requested,
             ev.Left: self._on_left,
         }
@@ -111,6 +113,15 @@ class PassiveMachine:
             all_queues=tuple(sorted_queues(target.all_queues)),
             mine=tuple(sorted_queues(target.queues)),
         )
+
+    def _on_offsets_reset(self, event: ev.OffsetsReset, _now: float) -> list[Effect]:
+        queues = ", ".join(queue.path for queue in sorted_queues(event.offsets))
+        text = (
+            f"group {self.settings.group}: offsets of {queues} were reset, which changes nothing "
+            "here: the user of a classic pull consumer keeps its offsets itself; have it commit "
+            "the new ones"
+        )
+        return [Warn(f"reset {self.settings.group}", text)]
 
     def _on_stop_requested(self, _event: ev.StopRequested, _now: float) -> list[Effect]:
         self.passes.stop()

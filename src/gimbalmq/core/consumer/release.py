@@ -126,6 +126,7 @@ class Release:
         held.give_up(HeldState.HANDING_OVER)
         if held.reset_offset is not None:
             offset, force = held.reset_offset, True
+            held.reset_offset = None
         else:
             offset, force = held.process.commit_offset, False
         self._context.out.append(HandOver(held.queue, held.epoch, offset, force))
@@ -134,6 +135,9 @@ class Release:
         """The last offset is stored, or could not be."""
         held = self._context.current(event.queue, event.epoch)
         if held is None or held.state is not HeldState.HANDING_OVER:
+            return
+        if held.reset_offset is not None:
+            self._hand_over(held)  # moved by an operator meanwhile
             return
         if event.reason:
             self._context.warn(
