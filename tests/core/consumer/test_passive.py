@@ -10,7 +10,9 @@ from gimbalmq.core.consumer.events import (
     OffsetsReset,
     RouteLearned,
     Started,
+    StopRequested,
     Trigger,
+    Unsubscribed,
     Woken,
 )
 from gimbalmq.core.consumer.passive import PassiveMachine
@@ -51,3 +53,27 @@ def test_a_reset_is_the_users_business_and_is_told(passive):
     warning = one(passive.handle(OffsetsReset({QUEUES[0]: 7})), Warn)
     assert "orders/broker-a/0" in warning.text
     assert "keeps its offsets itself" in warning.text
+
+
+def test_each_change_of_its_share_is_told_with_reasons(passive):
+    report = one(passive.members(ME), Announce).report
+    assert dict(report.moves) == dict.fromkeys(QUEUES, "newly assigned to this member")
+    passive.handle(Woken(Trigger.NOTICE))
+    report = one(passive.members(ME, OTHER), Announce).report
+    assert dict(report.moves) == dict.fromkeys(QUEUES[2:], "assigned to another member")
+    assert (report.reasons, report.mine) == (("assigned to another member",), QUEUES[:2])
+
+
+@pytest.mark.parametrize(
+    ("event", "trigger", "why"),
+    [
+        (StopRequested(0.0), Trigger.STOP, "stop"),
+        (Unsubscribed("orders"), Trigger.SUBSCRIPTION, "topic no longer subscribed"),
+    ],
+)
+def test_a_share_that_is_given_up_is_told(passive, event, trigger, why):
+    passive.members(ME)
+    report = one(passive.handle(event), Announce).report
+    assert (report.trigger, dict(report.moves)) == (trigger, dict.fromkeys(QUEUES, why))
+    assert report.mine == ()
+    assert passive.machine.assignment() == frozenset()

@@ -53,7 +53,7 @@ __all__ = [
 
 
 class Trigger(enum.Enum):
-    """Why a rebalance pass runs."""
+    """Why a rebalance pass runs, or why queues are given up without one."""
 
     START = "start"
     TIMER = "timer"
@@ -66,6 +66,8 @@ class Trigger(enum.Enum):
     RESUME = "consumer resumed"
     ABSENCE = "member did not come back in time"
     WEIGHTS = "weights published"
+    LOCK = "lock lost"
+    OFFSET = "offset moved"
     STOP = "stop"
 
 

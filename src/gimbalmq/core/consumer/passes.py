@@ -38,6 +38,8 @@ __all__ = ["PassPlanner", "Target"]
 #: How often a doubtful member list is asked for again before it is believed.
 _DOUBTS_MAX = 2
 _RETRY_TOPIC_PREFIX = "%RETRY%"
+#: What stands in the place of a strategy where every member has everything.
+_BROADCASTING = "BROADCASTING"
 #: The cause of a pass that could not begin for want of a list to believe.
 _MEMBERS = "the member list"
 
@@ -85,8 +87,9 @@ class PassPlanner:
             if settings.rejoin_grace_s is None
             else Absence(settings.client_id, settings.rejoin_grace_s)
         )
-        #: The members of the list that was believed last.
+        #: The members of the list that was believed last, and what was shared out by then.
         self._listed: tuple[str, ...] = ()
+        self._used = ""
         #: Of the published weights that are used, by topic.
         self._versions: Mapping[str, int] = {}
 
@@ -111,6 +114,12 @@ class PassPlanner:
     def decided(self) -> bool:
         """Whether a pass has said what this member should own."""
         return bool(self._wanted)
+
+    def present(self, topic: str, trigger: Trigger, without: frozenset[MessageQueue]) -> Target:
+        """What this member should own of a topic by the last pass, but for some queues."""
+        mine = self._wanted.get(topic, frozenset()) - without
+        known = self._queues.get(topic) or frozenset()
+        return Target(topic, mine, trigger, self._listed, self._used, known)
 
     def located(self, queue: MessageQueue) -> None:
         """A queue that this member should own is found: its next trouble is tried again soon."""
@@ -218,6 +227,7 @@ class PassPlanner:
         strategy, reason = ground.strategy()
         if reason and not self._settings.broadcasting:
             effects.append(Warn(f"strategy {group}", reason))
+        self._used = _BROADCASTING if self._settings.broadcasting else strategy.name
         targets, missing = self._targets(ground, strategy, effects)
         effects += self._next_pass(missing, now)
         return targets, effects
@@ -376,7 +386,7 @@ class PassPlanner:
                 )
             return None
         if self._settings.broadcasting:
-            return Target(topic, queues, self._trigger, ground.listed, "BROADCASTING", queues)
+            return Target(topic, queues, self._trigger, ground.listed, _BROADCASTING, queues)
         together = ground.pot(topic, strategy)
         if together is None:
             return None
