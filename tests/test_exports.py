@@ -18,12 +18,12 @@ PROMISED = {
     "ReceivedMessage", "RetryLater", "Rollback", "SendResult", "SendStatus", "Suspend", "aio", "balance",
     "broker", "errors", "metrics", "spark", "testing",
     "ConsumerStats", "HungListener", "MemorySeen", "Probe", "QueueStats",
-    "SeenStore", "SqliteSeen", "idempotent",
+    "SeenStore", "SqliteSeen", "idempotent", "QueueMove", "RebalanceReport",
 }  # fmt: skip
 #: Those that this release has; more of the promised ones may be there already.
 DELIVERED = {
-    "Message", "MessageQueue", "Producer", "PushConsumer", "ReceivedMessage", "SendResult",
-    "aio", "balance", "errors",
+    "Message", "MessageQueue", "Producer", "PushConsumer", "QueueMove", "RebalanceReport",
+    "ReceivedMessage", "SendResult", "aio", "balance", "errors",
 }  # fmt: skip
 #: The classes that exist twice: for threads, and with coroutines in gimbalmq.aio.
 TWICE = {"Admin", "LitePullConsumer", "Producer", "PullConsumer", "PushConsumer"}
@@ -54,6 +54,8 @@ MEMBERS = {
     "ReceivedMessage": {"topic", "body", "tags", "keys", "properties", "queue", "queue_offset",
                         "message_id", "offset_message_id", "born_at", "stored_at", "born_host",
                         "reconsume_times"},
+    "RebalanceReport": {"group", "trigger", "members", "strategy", "acquired", "revoked", "kept",
+                        "reasons", "topic", "all_queues", "mine", "moves", "done"},
     "SendResult": {"status", "message_id", "offset_message_id", "queue", "queue_offset"},
 }  # fmt: skip
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gimbalmq.client.pull_consumer import PullConsumer
     from gimbalmq.client.push_consumer import PushConsumer
     from gimbalmq.client.stats import ConsumerStats, Probe, QueueStats
+    from gimbalmq.core.consumer.effects import QueueMove, RebalanceReport
     from gimbalmq.core.fault import FaultTolerance
     from gimbalmq.flows.admin_offsets import QueueOffsets
     from gimbalmq.model.message import Message, SendResult, SendStatus
@@ -47,8 +48,10 @@ _HOMES = {
     "PullConsumer": "gimbalmq.client.pull_consumer",
     "PullResult": "gimbalmq.wire.record",
     "PushConsumer": "gimbalmq.client.push_consumer",
+    "QueueMove": "gimbalmq.core.consumer.effects",
     "QueueOffsets": "gimbalmq.flows.admin_offsets",
     "QueueStats": "gimbalmq.client.stats",
+    "RebalanceReport": "gimbalmq.core.consumer.effects",
     "ReceivedMessage": "gimbalmq.wire.record",
     "RetryLater": "gimbalmq.model.verdict",
     "Rollback": "gimbalmq.model.verdict",
@@ -77,8 +80,10 @@ __all__ = [
     "PullConsumer",
     "PullResult",
     "PushConsumer",
+    "QueueMove",
     "QueueOffsets",
     "QueueStats",
+    "RebalanceReport",
     "ReceivedMessage",
     "RetryLater",
     "Rollback",

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gimbalmq import Admin, PushConsumer
+from gimbalmq import Admin, LitePullConsumer, PullConsumer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
-from gimbalmq.client.events import event_place, read_log, read_topic
+from gimbalmq.client.events import EventLog, event_place, read_log, read_topic
 from gimbalmq.errors import ConfigurationError
 from waiting import eventually
 
@@ -58,7 +58,17 @@ def changes(events, member):
 def test_a_member_writes_its_rebalances_to_a_file(cluster, group, tmp_path, kind):
     log = tmp_path / "events.jsonl"
     member = two_members(cluster, group, events=kind(log))
-    assert changes(read_log(log, group), member) == [(2, 0), (0, 1), (1, 0)]
+    events = read_log(log, group)
+    assert changes(events, member) == [(2, 0), (0, 1), (1, 0), (0, 2)]
+    told = [
+        (change.acquired, event.trigger if event.trigger == "STOP" else "")
+        for event in events
+        if event.client_id == member and not event.decides
+        for change in event.moves
+        if change.queue.startswith("orders/") and change.pause_s >= 0 and change.reason
+    ]
+    came, went, stopped = (True, ""), (False, ""), (False, "STOP")
+    assert told == [came, came, went, came, stopped, stopped], "and how long each queue paused"
 
 
 @pytest.mark.parametrize("namespace", [None, "shop"])
@@ -72,11 +82,33 @@ def test_a_member_sends_its_rebalances_to_a_topic(cluster, group, unique_name, n
         member = two_members(cluster, group, events=topic, **options)
         found = eventually(
             lambda: (
-                len(changes(read_topic(admin, group, topic), member)) == 3
+                len(changes(read_topic(admin, group, topic), member)) == 4
                 and read_topic(admin, group, topic)
             )
         )
-    assert changes(found, member) == [(2, 0), (0, 1), (1, 0)]
+    assert changes(found, member) == [(2, 0), (0, 1), (1, 0), (0, 2)]
+
+
+@pytest.mark.parametrize("kind", [PullConsumer, LitePullConsumer])
+def test_members_of_other_kinds_keep_their_history_when_asked_to(cluster, group, tmp_path, kind):
+    log = tmp_path / "events.jsonl"
+    consumer = kind(group, nameserver=cluster.nameserver)
+    keeper = EventLog(log, consumer.client_id)
+    consumer.on_rebalance(keeper)
+    if kind is LitePullConsumer:
+        consumer.on_moved(keeper)
+    consumer.subscribe("orders")
+    with consumer:
+        eventually(
+            lambda: log.exists() and len(read_log(log, group)) == 1 + (kind is not PullConsumer)
+        )
+    events = read_log(log, group)
+    assert changes(events, consumer.client_id) == [(2, 0), (0, 2)]
+    decided = [event for event in events if event.decides]
+    assert [{change.reason for change in event.moves} for event in decided] == [
+        {"newly assigned to this member"},
+        {"stop"},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 import pytest
 
-from gimbalmq import Message, Probe, Producer, PushConsumer, RetryLater
+from gimbalmq import Admin, DeadLetter, Message, Probe, Producer, PushConsumer, RetryLater
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, StateError
 from waiting import eventually
@@ -128,6 +128,32 @@ def test_a_failing_key_of_an_ordered_queue_holds_up_no_other(consumer_of, send, 
         failing[0] = False
         wait_for(lambda: len(got) == 10)
     assert got[5:] == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.rule("B5.2d")
+@pytest.mark.parametrize(
+    ("error", "options"),
+    [(DeadLetter("hopeless"), {}), (ValueError("no"), {"max_reconsume_times": 1})],
+    ids=["given up", "too often"],
+)
+def test_a_batch_of_an_ordered_queue_goes_to_the_dead_letters_whole(
+    cluster, group, consumer_of, send, wait_for, error, options
+):
+    send(*(b"%d" % number for number in range(8)))
+    got = []
+
+    def listener(messages):
+        if messages[0].body == b"0":
+            raise error
+        got.extend(int(message.body) for message in messages)
+
+    options = {"batch_size": 3, "ordered": True, "suspend_current_queue_time_s": 0.05, **options}
+    with consumer_of(listener, **options), Admin(cluster.nameserver) as admin:
+        wait_for(lambda: len(got) == 5)
+        # They are stored before what follows them is delivered.
+        dead = list(admin.tail(f"%DLQ%{group}", start_from="first", follow=False))
+    assert sorted(letter.body for letter in dead) == [b"0", b"1", b"2"]
+    assert got == [3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(

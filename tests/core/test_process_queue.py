@@ -107,3 +107,13 @@ def test_any_order_of_finishing_agrees_with_a_naive_model(start, replies, runs):
         held.finish(batch, 0, len(batch.offsets))
     assert (held.cached_count, held.cached_bytes, held.span) == (0, 0, 0)
     assert held.commit_offset == naive.next_offset
+
+
+def test_what_is_not_done_of_a_batch_is_told_in_runs():
+    batch = Batch(range(8), range(8), 8)
+    assert batch.unfinished(0, 8) == [(0, 8)]
+    batch.finish(1, 3)
+    batch.finish(5, 6)
+    assert batch.unfinished(0, 8) == [(0, 1), (3, 5), (6, 8)]
+    assert batch.unfinished(1, 6) == [(3, 5)]
+    assert batch.unfinished(1, 3) == []

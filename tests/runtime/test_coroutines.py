@@ -54,6 +54,17 @@ def test_what_a_coroutine_raises_reaches_the_thread_that_waits(coroutines):
         coroutines.blocking(fail)("no")
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_coroutine_that_exits_does_not_end_the_loop_of_the_others(coroutines, kind):
+    async def leave(message):
+        await asyncio.sleep(0)
+        raise kind(message)
+
+    with pytest.raises(kind):
+        coroutines.blocking(leave)("for good")
+    assert coroutines.blocking(echo)(7) == 7
+
+
 def test_all_coroutines_share_one_loop_and_run_side_by_side(coroutines):
     loops, arrived, all_there = set(), [], asyncio.Event()
 

@@ -71,6 +71,65 @@ def test_every_position_is_reported_once_with_its_failures():
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("kind", ["one", "batch", "ordered"])
+@pytest.mark.parametrize("error", [SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("waits", [True, False], ids=["later", "at once"])
+def test_a_coroutine_that_exits_or_is_cancelled_by_others_has_failed_and_the_loop_goes_on(
+    kind, error, waits
+):
+    async def main():
+        async def listen(_message):
+            if waits:
+                await asyncio.sleep(0)
+            raise error
+
+        async with Stage(listen, batch_size=2 if kind == "batch" else 1) as stage:
+            consume = consume_of(2)
+            for message in consume.batch.messages:
+                message.attempts = 0
+            stage.pool.submit(msgspec.structs.replace(consume, ordered=kind == "ordered"))
+            await stage.wait(2)
+            failures = sorted(failure for run in stage.runs for failure in run.failures)
+            if kind == "ordered":
+                assert (stage.runs[0].reached, stage.runs[0].suspend_s) == (0, 1.0)
+            else:
+                assert failures == [(0, 0), (1, 0)]
+            assert stage.pool.cancel(QUEUE, 1) == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
+@pytest.mark.parametrize("queue", [QUEUE, RETRY], ids=lambda queue: queue.topic)
+def test_whatever_a_plain_listener_raises_on_its_thread_is_its_verdict(error, queue):
+    async def main():
+        def listen(_message):
+            raise error
+
+        async with Stage({"orders": listen}) as stage:
+            stage.pool.submit(consume_of(2, queue, topics=["orders", "orders"]))
+            await stage.wait(2)
+            failures = sorted(failure for run in stage.runs for failure in run.failures)
+            assert failures == [(0, 0), (1, 0)]
+
+    asyncio.run(main())
+
+
+def test_an_interrupt_on_the_thread_of_the_loop_is_not_the_listeners():
+    """Ctrl-C while a coroutine computes: it is the program that is meant."""
+
+    async def main():
+        async def listen(_message):
+            raise KeyboardInterrupt
+
+        stage = Stage(listen)
+        stage.pool.submit(consume_of(1))
+        await stage.wait(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+
 def test_listeners_that_never_wait_leave_the_loop_its_turns():
     async def main():
         async def spin(_message):
@@ -107,6 +166,34 @@ def test_a_cancelled_queue_starts_nothing_new_and_says_what_still_runs():
             await stage.wait(2)
             assert stage.positions() == [0, 1]
             assert stage.pool.cancel(QUEUE, 1) == 0
+
+    asyncio.run(main())
+
+
+def test_what_was_claimed_before_messages_that_have_begun_is_finished_on_cancelling():
+    """Otherwise the later ones would be delivered again, to the next owner of the queue."""
+
+    async def main():
+        free = asyncio.Event()
+
+        async def listen(message):
+            if message.queue_offset in {0, 5}:
+                await free.wait()
+
+        async with Stage(listen, workers=2) as stage:
+            stage.pool._seconds_each = 0.0004  # so that a run is five messages
+            stage.pool.submit(consume_of(10))
+            await until(lambda: len(stage.pool.running()) == 2)
+            await asyncio.sleep(0.01)  # longer than a run may take before it is shared
+            assert stage.pool.cancel(QUEUE, 1) == 10
+            free.set()
+            await stage.wait(10)
+            begun = sorted(
+                position
+                for run in stage.runs
+                for position in range(run.first, run.until if run.reached is None else run.reached)
+            )
+            assert begun == list(range(6))
 
     asyncio.run(main())
 

@@ -1,3 +1,5 @@
+import asyncio
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -23,7 +25,7 @@ def consume_of(count, queue=QUEUE, epoch=1, topics=None, first_offset=0):
         SimpleNamespace(topic=topic, queue=queue, queue_offset=number, body=b"%d" % number)
         for number, topic in enumerate(topics, first_offset)
     ]
-    batch = Batch(messages, list(range(count)), count)
+    batch = Batch(messages, list(range(first_offset, first_offset + count)), count)
     return Consume(queue, epoch, batch, 0, count)
 
 
@@ -193,6 +195,59 @@ def test_asking_for_a_retry_is_no_warning(pool_with, results, caplog):
     pool_with(listener).submit(consume_of(1))
     results.wait(1)
     assert not caplog.records
+
+
+NOT_EXCEPTIONS = pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
+)
+
+
+@NOT_EXCEPTIONS
+def test_whatever_a_listener_raises_is_its_verdict_and_its_thread_goes_on(pool_with, results, kind):
+    def listener(message):
+        if message.queue_offset == 1:
+            raise kind
+
+    pool = pool_with(listener, workers=1)
+    pool.submit(consume_of(3))
+    assert results.wait(3).failures() == [(1, 0)]
+    assert pool.cancel(QUEUE, 1) == 0, "nothing counts as running for ever"
+
+
+@NOT_EXCEPTIONS
+def test_whatever_the_listener_of_a_batch_raises_is_its_verdict(pool_with, results, kind):
+    def listener(_batch):
+        raise kind
+
+    pool_with(listener, workers=1, batch_size=2).submit(consume_of(4))
+    assert results.wait(4).failures() == [(at, 0) for at in range(4)]
+
+
+@NOT_EXCEPTIONS
+def test_whatever_an_ordered_listener_raises_stops_its_queue_and_no_more(pool_with, results, kind):
+    def listener(message):
+        message.attempts = 0
+        if message.queue_offset == 1:
+            raise kind
+
+    pool = pool_with(listener, workers=1)
+    pool.submit(msgspec.structs.replace(consume_of(3), ordered=True))
+    (done,) = results.wait(3).runs
+    assert (done.reached, done.suspend_s) == (1, 1.0)
+    pool.submit(consume_of(2, epoch=2))
+    results.wait(5)
+
+
+def test_a_listener_that_calls_exit_is_told_that_this_does_not_end_the_process(
+    pool_with, results, caplog
+):
+    def listener(_message):
+        sys.exit(1)
+
+    pool_with(listener).submit(consume_of(1))
+    results.wait(1)
+    assert "sys.exit() in a listener does not end the process" in caplog.text
+    assert "orders/broker-a/0 offset 0" in caplog.text
 
 
 # ---- batches -------------------------------------------------------------------------------------
@@ -471,28 +526,6 @@ def test_a_listener_may_stop_the_pool(pool_with, results):
     pool = pool_with(lambda _: (pool.stop(), pool.join(1.0)), workers=2)
     pool.submit(consume_of(1))
     results.wait(1)
-
-
-# ---- ordered turns -------------------------------------------------------------------------------
-
-
-@pytest.mark.rule("B5.2f")
-def test_an_ordered_run_that_has_taken_a_minute_lets_others_run(monkeypatch):
-    now = [1000.0]
-    monkeypatch.setattr("gimbalmq.runtime.listening.time.monotonic", lambda: now[0])
-    got = []
-
-    def listener(message):
-        got.append(message.queue_offset)
-        now[0] += 25.0
-
-    listening = Listening({"orders": listener}.get, ListenerSettings())
-    consume = msgspec.structs.replace(consume_of(10), ordered=True)
-    work = RunningWork(consume, 0, 10, now[0])
-    done = listening.run(work, 0.002)
-    assert got == [0, 1, 2]
-    assert (done.reached, done.suspend_s) == (3, None), "the rest waits for its next turn"
-    assert done.took_s == 75.0
 
 
 def test_a_run_says_which_message_its_listener_has(pool_with, results):

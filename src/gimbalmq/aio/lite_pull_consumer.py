@@ -33,8 +33,8 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
                 print(message.queue, message.queue_offset)
 
     The options and their meaning are those of `gimbalmq.LitePullConsumer`. `unsubscribe`,
-    `on_rebalance`, `assignment`, `pause`, `resume`, `stats` and `probe` do not wait and are plain
-    methods.
+    `on_rebalance`, `on_moved`, `assignment`, `pause`, `resume`, `stats` and `probe` do not wait and
+    are plain methods.
     """
 
     def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:

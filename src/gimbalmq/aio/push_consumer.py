@@ -44,8 +44,8 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
 
         asyncio.run(consumer.run())       # Ctrl-C drains, commits, leaves the group
 
-    `subscribe`, `unsubscribe`, `on_rebalance`, `assignment`, `pause` and `resume` do not wait and
-    are plain methods; callbacks of `on_rebalance` may be coroutine functions.
+    `subscribe`, `unsubscribe`, `on_rebalance`, `on_moved`, `assignment`, `pause` and `resume` do
+    not wait and are plain methods; callbacks may be coroutine functions.
     """
 
     def _new_membership(self, access: Access, timers: InstanceSettings) -> Membership:
@@ -105,6 +105,7 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
             await sender.send(message, None, None, settings.timeout_s)
 
         self.on_rebalance(tell)
+        self.on_moved(tell)
 
     def _surrounded(self, listener: Listener) -> Listener:
         before, after, trace = tuple(self._before), tuple(self._after), self._trace

@@ -74,10 +74,11 @@ def history_command(
     if not moves:
         notice(f"no move of group '{name}' is recorded there")
         return
+    rebalances = sum(event.decides for event in events)
     print_table(
         ("at", "queue", "from", "to", "trigger", "pause s"),
         [tuple(_document(move).values()) for move in moves],
-        title=f"Group {name}: {len(moves)} moves in {len(events)} rebalances",
+        title=f"Group {name}: {len(moves)} moves in {rebalances} rebalances",
     )
 
 

@@ -4,7 +4,9 @@
 
 does what this does for consumers of every kind:
 
-    consumer.on_rebalance(EventLog("rebalances.jsonl", consumer.client_id))
+    log = EventLog("rebalances.jsonl", consumer.client_id)
+    consumer.on_rebalance(log)
+    consumer.on_moved(log)  # how long each queue paused; PullConsumer has none, its user pulls
 
 `gimbalmq group history` reads both kinds.
 """
@@ -50,6 +52,7 @@ _TAG: Final = "rebalance"
 class EventLog:
     """Appends each rebalance of a member to a file, one JSON object per line.
 
+    As a callback of `on_moved`, too, it adds a line with the pauses when all queues have moved.
     Members of one machine may share the file: a line is written in one go.
     """
 

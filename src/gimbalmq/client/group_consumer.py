@@ -78,6 +78,20 @@ class GroupConsumer(ABC, Generic[_LifeT]):
     def _new_membership(self, access: Access, timers: InstanceSettings) -> _LifeT:
         """Set up what starting needs; returns the life that is to be started."""
 
+    def on_rebalance(self, callback: RebalanceCallback) -> RebalanceCallback:
+        """Be told after each change of this member's queues; usable as a decorator.
+
+            @consumer.on_rebalance
+            def moved(report):
+                print(report.trigger, report.acquired, report.revoked)
+
+        Whatever led to it: a pass, a stop, a lost lock, an offset that was moved. It gets a
+        `RebalanceReport`, as soon as the change is decided. What a callback raises is logged and
+        changes nothing.
+        """
+        self._membership.on_rebalance(callback)
+        return callback
+
     # ---- what to read ------------------------------------------------------------------------
 
     def _wire_topic(self, topic: str, tags: str, sql: str | None) -> str:
@@ -145,16 +159,12 @@ class GroupConsumer(ABC, Generic[_LifeT]):
 class FetchingConsumer(GroupConsumer[_LifeT]):
     """A consumer that pulls from the queues it has, before anybody asks for their messages."""
 
-    def on_rebalance(self, callback: RebalanceCallback) -> RebalanceCallback:
-        """Be told after each change of this member's queues; usable as a decorator.
+    def on_moved(self, callback: RebalanceCallback) -> RebalanceCallback:
+        """Be told when all queues of a change have come and gone; usable as a decorator.
 
-            @consumer.on_rebalance
-            def moved(report):
-                print(report.trigger, report.acquired, report.revoked)
-
-        What a callback raises is logged and changes nothing.
+        It gets the report of the change once more, with how long each queue paused (`done`).
         """
-        self._membership.on_rebalance(callback)
+        self._membership.on_moved(callback)
         return callback
 
     def _crew(self) -> Crew:

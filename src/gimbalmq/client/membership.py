@@ -95,15 +95,22 @@ class MemberLife(ABC):
         self._access = access
         self._settings = settings
         self._callbacks: list[RebalanceCallback] = []
+        self._done_callbacks: list[RebalanceCallback] = []
         self._host: ConsumerHost | None = None
 
     def on_rebalance(self, callback: RebalanceCallback) -> None:
         """Call back after each change of this member's queues."""
+        self._callbacks.append(self._named(callback))
+
+    def on_moved(self, callback: RebalanceCallback) -> None:
+        """Call back when all queues of a change have come and gone."""
+        self._done_callbacks.append(self._named(callback))
+
+    def _named(self, callback: RebalanceCallback) -> RebalanceCallback:
         names = self._access.namespace
         if names.name is None:
-            self._callbacks.append(callback)
-        else:
-            self._callbacks.append(lambda report: callback(_as_user(report, names)))
+            return callback
+        return lambda report: callback(_as_user(report, names))
 
     def check_new(self) -> None:
         """Refuse to start twice."""
@@ -142,7 +149,8 @@ class MemberLife(ABC):
 
     def announce(self, report: RebalanceReport) -> None:
         """Tell the callbacks of a change; called by the driver, which must not run user code."""
-        for callback in tuple(self._callbacks):
+        callbacks = self._done_callbacks if report.done else self._callbacks
+        for callback in tuple(callbacks):
             self.notify(callback, report)
 
     @abstractmethod
@@ -307,4 +315,10 @@ def _as_user(report: RebalanceReport, names: Namespace) -> RebalanceReport:
         all_queues=names.user_queues(report.all_queues),
         mine=names.user_queues(report.mine),
         moves=tuple((names.user_queue(queue), why) for queue, why in report.moves),
+        done=tuple(
+            msgspec.structs.replace(
+                move, group=names.user(move.group), queue=names.user_queue(move.queue)
+            )
+            for move in report.done
+        ),
     )

@@ -144,8 +144,8 @@ class PullReader(GroupConsumer[_LifeT]):
         """
 
         def changed(report: RebalanceReport) -> None:
-            if any(queue.topic == topic for queue in (*report.acquired, *report.revoked)):
-                callback(topic, self.assignment(topic))
+            if report.topic == topic:
+                callback(topic, frozenset(report.mine))
 
         self._membership.on_rebalance(changed)
         self._take_part(topic)

@@ -187,6 +187,7 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
             sender.send(message, None, None, settings.timeout_s)
 
         self.on_rebalance(tell)
+        self.on_moved(tell)
 
     def _surrounded(self, listener: Listener) -> Listener:
         if is_coroutine_listener(listener):

@@ -147,7 +147,9 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         """Keep the history in a file, if that is asked for; returns the topic if that is."""
         place = None if events is None else event_place(events)
         if isinstance(place, Path):
-            self.on_rebalance(EventLog(place, self.client_id))
+            log = EventLog(place, self.client_id)
+            self.on_rebalance(log)
+            self.on_moved(log)
             return None
         return place
 

@@ -129,9 +129,7 @@ def consumer_stats(
         expired=total.expired,
         latency_s=_latency_s(total),
         rebalances=host.rebalances.total(),
-        rebalances_by_trigger={
-            one.name.lower(): host.rebalances[one] for one in Trigger if one is not Trigger.STOP
-        },
+        rebalances_by_trigger={one.name.lower(): host.rebalances[one] for one in Trigger},
         acquired=host.acquired,
         revoked=host.revoked,
         hung=0 if crew.alarm is None else crew.alarm.count,

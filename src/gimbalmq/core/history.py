@@ -1,6 +1,7 @@
 """The history of a group: what each member changed and why, and what that makes of the queues.
 
-An event is what one member did in one rebalance, as a line of JSON. Members write their events
+An event is what one member did in one rebalance, as a line of JSON: told when it is decided, and
+once more, with the pauses alone, when all its queues have moved. Members write their events
 independently, so only times order them. Decides the form of events and how moves and pauses
 follow from them; must not know where they are kept.
 """
@@ -10,15 +11,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec.structs import replace
 
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.errors import ProtocolError
 
-__all__ = ["Move", "RebalanceEvent", "decode_event", "encode_event", "event_of", "moves_of"]
+__all__ = [
+    "Move",
+    "QueueChange",
+    "RebalanceEvent",
+    "decode_event",
+    "encode_event",
+    "event_of",
+    "moves_of",
+]
+
+
+class QueueChange(msgspec.Struct, frozen=True):
+    """Why one queue comes to a member or goes, and how long it paused, once that is known."""
+
+    queue: str
+    acquired: bool
+    reason: str
+    pause_s: float | None = None
 
 
 class RebalanceEvent(msgspec.Struct, frozen=True):
-    """One rebalance of one member; queues are `topic/broker/queue`, times ms since the epoch."""
+    """One rebalance of one member; queues are `topic/broker/queue`, times ms since the epoch.
+
+    An event without `acquired` and `revoked` adds the pauses to an earlier one. Older events have
+    no `moves`.
+    """
 
     at_ms: int
     group: str
@@ -30,13 +53,20 @@ class RebalanceEvent(msgspec.Struct, frozen=True):
     revoked: tuple[str, ...] = ()
     kept: int = 0
     reasons: tuple[str, ...] = ()
+    moves: tuple[QueueChange, ...] = ()
+
+    @property
+    def decides(self) -> bool:
+        """Whether it tells of a change, and not only of how long one took."""
+        return bool(self.acquired or self.revoked)
 
 
 class Move(msgspec.Struct, frozen=True):
     """A queue that changed hands.
 
     `before` is None for a queue that nobody gave up: it is new, or its owner died. `after` is None
-    while nobody has taken it. `pause_s` is the time between the two, None when one is unknown.
+    while nobody has taken it. `pause_s` is the time between the two, None when one is unknown: from
+    when it was given up until it was pulled again, or until that was decided if no more was told.
     """
 
     at_ms: int
@@ -49,17 +79,28 @@ class Move(msgspec.Struct, frozen=True):
 
 def event_of(report: RebalanceReport, client_id: str, at_ms: int) -> RebalanceEvent:
     """What a member's report says, as an event."""
-    return RebalanceEvent(
+    event = RebalanceEvent(
         at_ms,
         report.group,
         client_id,
         report.trigger.name,
         report.strategy,
         len(report.members),
-        tuple(queue.path for queue in report.acquired),
-        tuple(queue.path for queue in report.revoked),
-        report.kept,
-        report.reasons,
+        kept=report.kept,
+        reasons=report.reasons,
+    )
+    if report.done:
+        paused = (
+            QueueChange(move.queue.path, move.acquired, move.reason, round(move.pause_s, 3))
+            for move in report.done
+        )
+        return replace(event, moves=tuple(paused))
+    came = frozenset(report.acquired)
+    return replace(
+        event,
+        acquired=tuple(queue.path for queue in report.acquired),
+        revoked=tuple(queue.path for queue in report.revoked),
+        moves=tuple(QueueChange(queue.path, queue in came, why) for queue, why in report.moves),
     )
 
 
@@ -90,25 +131,51 @@ def moves_of(events: Iterable[RebalanceEvent]) -> Iterator[Move]:
     >>> [(one.before, one.after, one.pause_s) for one in moves_of([took, gave])]
     [('ann', 'bob', 0.4)]
     """
-    given: dict[str, tuple[RebalanceEvent, str]] = {}
+    given: dict[str, RebalanceEvent] = {}
     owners: dict[str, str] = {}
-    # At one moment a queue is given before it is taken.
-    for event in sorted(events, key=lambda one: (one.at_ms, not one.revoked)):
+    moves: list[Move] = []
+    #: Which move brought a queue to a member that has not pulled it yet, as far as it has told.
+    coming: dict[tuple[str, str], int] = {}
+    for event in sorted(events, key=_order):
         for queue in event.revoked:
             if owners.get(queue, event.client_id) != event.client_id:
                 continue  # the new owner was quicker, and is known already
             owners.pop(queue, None)
-            given[queue] = event, event.trigger
+            given[queue] = event
         for queue in event.acquired:
-            giver = given.pop(queue, None)
-            if giver is None:
-                # Its owner died, or lets go only later.
-                before, pause_s = owners.get(queue), None
-            else:
-                before = giver[0].client_id
-                pause_s = (event.at_ms - giver[0].at_ms) / 1000
+            move = _taken(event, queue, given.pop(queue, None), owners.get(queue))
             owners[queue] = event.client_id
-            if before != event.client_id:
-                yield Move(event.at_ms, queue, before, event.client_id, event.trigger, pause_s)
-    for queue, (event, trigger) in sorted(given.items()):
-        yield Move(event.at_ms, queue, event.client_id, None, trigger, None)
+            coming.pop((event.client_id, queue), None)
+            if move.before != event.client_id:
+                coming[event.client_id, queue] = len(moves)
+                moves.append(move)
+        for change in () if event.decides else event.moves:
+            index = coming.pop((event.client_id, change.queue), None) if change.acquired else None
+            if index is not None:
+                moves[index] = _pulled(moves[index], change)
+    yield from moves
+    for queue, event in sorted(given.items()):
+        yield Move(event.at_ms, queue, event.client_id, None, event.trigger, None)
+
+
+def _order(event: RebalanceEvent) -> tuple[int, int]:
+    """By time; at one moment a queue is given before it is taken, and pulled after that."""
+    if not event.decides:
+        return event.at_ms, 2
+    return event.at_ms, 0 if event.revoked else 1
+
+
+def _taken(
+    event: RebalanceEvent, queue: str, giver: RebalanceEvent | None, owner: str | None
+) -> Move:
+    if giver is None:
+        # Its owner died, or lets go only later.
+        return Move(event.at_ms, queue, owner, event.client_id, event.trigger, None)
+    pause_s = (event.at_ms - giver.at_ms) / 1000
+    return Move(event.at_ms, queue, giver.client_id, event.client_id, event.trigger, pause_s)
+
+
+def _pulled(move: Move, change: QueueChange) -> Move:
+    if move.pause_s is None or change.pause_s is None:
+        return move
+    return replace(move, pause_s=round(move.pause_s + change.pause_s, 3))

@@ -62,6 +62,18 @@ class Batch:
         """Whether a message is finished."""
         return position < self._lowest or (self._ahead is not None and bool(self._ahead[position]))
 
+    def unfinished(self, first: int, until: int) -> list[tuple[int, int]]:
+        """The runs of positions in [first, until) that are not done."""
+        runs: list[tuple[int, int]] = []
+        for position in range(first, until):
+            if self.is_done(position):
+                continue
+            if runs and runs[-1][1] == position:
+                runs[-1] = runs[-1][0], position + 1
+            else:
+                runs.append((position, position + 1))
+        return runs
+
     @property
     def lowest_unfinished(self) -> int:
         """Offset of the first message that is not done; only asked while one remains."""

@@ -41,6 +41,7 @@ class Reason(enum.Enum):
     NOT_IN_TARGET = "assigned to another member"
     PULL_EXPIRED = "not pulled for too long"
     UNSUBSCRIBED = "topic no longer subscribed"
+    LOCK_LOST = "lock lost"
     RELEASE_UNFINISHED = "an earlier release is not complete"
 
 

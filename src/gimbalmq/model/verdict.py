@@ -17,7 +17,8 @@ class RetryLater(Exception):  # noqa: N818 - a signal, named for what it asks fo
 
     `delay_level` picks one of the broker's delays (1 is 1 s, 2 is 5 s, 3 is 10 s, ... 18 is 2 h);
     None lets the broker choose, longer with each attempt. In a batch, `messages` names those to
-    deliver again; the rest counts as done.
+    deliver again; the rest counts as done. In an ordered group, where nothing overtakes, what
+    counts as done is what comes before the first of them.
 
     >>> raise RetryLater(delay_level=2)
     Traceback (most recent call last):

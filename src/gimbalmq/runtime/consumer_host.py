@@ -60,6 +60,7 @@ class ConsumerHost:
         moved: Callable[[fx.QueueMove], None] = lambda _move: None,
         weights: Callable[[ConsumerHost], WeightsWatch] | None = None,
     ) -> None:
+        """`announced` is told of changes, and once more when all their queues have moved."""
         self.group = machine.settings.group
         self.machine = machine
         self._instance = instance
@@ -89,7 +90,7 @@ class ConsumerHost:
         self._alarm_timers: dict[ListenerAlarm, Timer] = {}
         #: Who waits for this member to miss nothing any more.
         self._ready: Callable[[], None] | None = None
-        #: Passes that moved something, by what they were for.
+        #: Changes of what is held, by what led to them.
         self.rebalances: Counter[ev.Trigger] = Counter()
         #: Queues that came, and queues that went.
         self.acquired = self.revoked = 0
@@ -119,6 +120,7 @@ class ConsumerHost:
             fx.HandOver: self._offset_calls.hand_over,
             fx.FindExpired: self._find_expired,
             fx.Announce: self._announce,
+            fx.Settled: self._settled,
             fx.Moved: self._note_move,
             fx.Warn: self._warn,
             fx.Leave: self._leave,
@@ -323,6 +325,18 @@ class ConsumerHost:
             len(report.revoked),
             report.kept + len(report.acquired),
             extra={"gimbalmq": {"event": "rebalance", **msgspec.to_builtins(report)}},
+        )
+        self._announced(report)
+
+    def _settled(self, effect: fx.Settled) -> None:
+        report = effect.report
+        _log.info(
+            "group %s: %d queues have moved (%s), the longest pause was %.3f s",
+            report.group,
+            len(report.done),
+            report.trigger.value,
+            max(move.pause_s for move in report.done),
+            extra={"gimbalmq": {"event": "rebalance done", **msgspec.to_builtins(report)}},
         )
         self._announced(report)
 

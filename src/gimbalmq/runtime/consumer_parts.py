@@ -47,7 +47,7 @@ class Executor(Protocol):
         """Take a run of messages."""
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
-        """Discard what waits of a queue; returns how many messages are being processed."""
+        """Give a queue up; returns how many messages of it run or still have to."""
 
     def accounted(self, done: ev.Consumed) -> None:
         """A result was taken in."""

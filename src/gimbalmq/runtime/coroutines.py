@@ -71,9 +71,12 @@ class CoroutineThread:
         thread_id = threading.get_ident()
         self._waited_for[thread_id] = coroutine
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+            outcome, error = asyncio.run_coroutine_threadsafe(_contained(coroutine), loop).result()
         finally:
             del self._waited_for[thread_id]
+        if error is not None:
+            raise error
+        return outcome
 
     def stack_of(self, thread_id: int) -> str | None:
         """Where the coroutine is that a thread waits for; None when it waits for none."""
@@ -114,6 +117,16 @@ class CoroutineThread:
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             loop.close()
+
+
+async def _contained(
+    coroutine: Coroutine[Any, Any, object],
+) -> tuple[object, BaseException | None]:
+    """What a coroutine returns, or raises that would end the loop and all who wait for it."""
+    try:
+        return await coroutine, None
+    except (SystemExit, KeyboardInterrupt) as error:
+        return None, error
 
 
 async def _cancel_others() -> None:

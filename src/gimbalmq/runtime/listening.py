@@ -2,8 +2,9 @@
 
 Three ways: one message at a time, in batches, and in order. In each, no message is started
 after the end of the queue's permit, and whatever a listener raises is its verdict on its
-messages, never a fault of the thread that runs it. The run says at which message it is, so that
-those who watch can tell which one hangs.
+messages, never a fault of the thread that runs it; also what is no `Exception`, such as what
+`sys.exit` raises, because the thread is not the listener's to end. The run says at which message
+it is, so that those who watch can tell which one hangs.
 """
 
 from __future__ import annotations
@@ -13,31 +14,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
-from gimbalmq.model.verdict import Commit, DeadLetter, Rollback, Suspend
+from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
-from gimbalmq.runtime.verdicts import consumed, delay_level, is_named, may_start, report
+from gimbalmq.runtime.verdicts import (
+    ListenerSettings,
+    consumed,
+    delay_level,
+    is_named,
+    may_start,
+    report,
+)
 
 __all__ = ["Listener", "ListenerSettings", "Listening"]
 
 #: Gets one message, or a list of them when the batch size is above 1.
 Listener = Callable[[Any], object]
 
-#: After this long a run of an ordered queue lets those of others have its thread
-#: (`rocketmq.client.maxTimeConsumeContinuously`).
-_TURN_S: Final = 60.0
 _NEVER: Final = float("inf")
-
-
-class ListenerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How listeners are called."""
-
-    batch_size: int = 1
-    auto_commit: bool = True
-    suspend_current_queue_s: float = 1.0
 
 
 class Listening:
@@ -81,7 +76,7 @@ class Listening:
                 for message in left:
                     call(message)
                 break
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
                 failures.append((_position(work, message), delay_level(error)))
                 report(error, message)
         reached = work.first if message is None else _position(work, message) + 1
@@ -98,7 +93,7 @@ class Listening:
         for listener, positions, messages in self._by_listener(consume, range(first, until)):
             try:
                 listener(messages)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
                 report(error, messages[0])
                 level = delay_level(error)
                 failures += (
@@ -133,53 +128,15 @@ class Listening:
     # ---- ordered -----------------------------------------------------------------------------
 
     def _in_order(self, work: RunningWork) -> Consumed:
-        consume, first, until = work.consume, work.first, work.until
-        auto_commit = self._settings.auto_commit
-        position = committed = first
-        ending: dict[str, Any] = {}
-        started = now = time.monotonic()
-        while position < until and may_start(consume.permit, now) and now < started + _TURN_S:
-            work.position, work.since = position, now
-            upto = min(position + self._settings.batch_size, until)
-            messages = consume.batch.messages[position:upto]
+        run = OrderedRun(work, self._settings, time.monotonic())
+        while messages := run.next(time.monotonic()):
             try:
-                verdict = self._listener_of(consume, messages[0])(
-                    messages[0] if self._settings.batch_size == 1 else list(messages)
-                )
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises stops the queue
-                report(error, messages[0])
-                ending = self._stopped_by(error, messages)
-                break
-            position = upto
-            now = time.monotonic()
-            if auto_commit or verdict is Commit:
-                committed = position
-            elif verdict is Rollback:
-                ending = {
-                    "rolled_back": True,
-                    "suspend_s": self._settings.suspend_current_queue_s,
-                }
-                break
-        return Consumed(
-            consume.queue,
-            consume.epoch,
-            consume.batch,
-            first,
-            until,
-            reached=None if position == until else position,
-            uncommitted_from=None if auto_commit else committed,
-            took_s=time.monotonic() - started,
-            **ending,
-        )
-
-    def _stopped_by(self, error: Exception, messages: Sequence[Any]) -> dict[str, Any]:
-        if isinstance(error, DeadLetter):
-            return {"buried": True}
-        for message in messages:
-            message.attempts += 1
-        if isinstance(error, Suspend):
-            return {"suspend_s": error.seconds}
-        return {"suspend_s": self._settings.suspend_current_queue_s}
+                verdict = self._listener_of(work.consume, messages[0])(run.argument())
+            except BaseException as error:  # noqa: BLE001 - whatever it raises stops the queue
+                run.raised(error)
+            else:
+                run.returned(verdict)
+        return run.result(time.monotonic())
 
     # ---- which listener ----------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ class RunningWork:
         "claimed_until",
         "consume",
         "first",
-        "number",
         "position",
         "shared",
         "since",
@@ -42,7 +41,6 @@ class RunningWork:
         since: float,
         thread_id: int = 0,
         width: int = 1,
-        number: int = 0,
     ) -> None:
         self.consume = consume
         self.first = first
@@ -53,8 +51,6 @@ class RunningWork:
         #: The first message that the listener has, and up to how many it gets at once.
         self.position = first
         self.width = width
-        #: The number of its claim.
-        self.number = number
         #: Whether its end was given to others; then `until` says where it ends now.
         self.shared = False
         self._left: Iterator[Any] | None = None

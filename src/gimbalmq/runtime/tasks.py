@@ -23,9 +23,9 @@ from gimbalmq.core.consumer.claims import Claims
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.verdict import Commit, Rollback
 from gimbalmq.runtime.coroutines import coroutine_stack, is_coroutine_listener
 from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
+from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
 from gimbalmq.runtime.verdicts import consumed, delay_level, is_named, may_start, report
 
@@ -34,6 +34,9 @@ __all__ = ["LoopListening", "TaskPool"]
 #: As for threads: a run is cut so that it takes about this long, or shared after it.
 _RUN_S: Final = 0.002
 _NEWEST: Final = 0.3
+#: Whatever a coroutine raises is its verdict, except what is not its own: an interrupt hits the
+#: thread of the loop wherever it is, a cancellation ends the task, GeneratorExit the coroutine.
+_VERDICTS: Final = (Exception, SystemExit)
 
 
 class LoopListening(Listening):
@@ -89,7 +92,7 @@ class LoopListening(Listening):
             message = consume.batch.messages[position]
             try:
                 await self._await(consume, message, message)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except _VERDICTS as error:
                 failures.append((position, delay_level(error)))
                 report(error, message)
             position += 1
@@ -106,7 +109,7 @@ class LoopListening(Listening):
         for _listener, positions, messages in positions_of:
             try:
                 await self._await(consume, messages[0], messages)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means retry
+            except _VERDICTS as error:
                 report(error, messages[0])
                 level = delay_level(error)
                 failures += (
@@ -117,41 +120,16 @@ class LoopListening(Listening):
         return consumed(work, work.until, sorted(failures), time.monotonic() - started)
 
     async def _in_order_async(self, work: RunningWork) -> Consumed:
-        consume, auto_commit = work.consume, self._settings.auto_commit
-        size = self._settings.batch_size
-        position = committed = work.first
-        ending: dict[str, Any] = {}
-        started = now = time.monotonic()
-        while position < work.until and may_start(consume.permit, now):
-            work.position, work.since = position, now
-            upto = min(position + size, work.until)
-            messages = consume.batch.messages[position:upto]
+        consume = work.consume
+        run = OrderedRun(work, self._settings, time.monotonic())
+        while messages := run.next(time.monotonic()):
             try:
-                verdict = await self._await(
-                    consume, messages[0], messages[0] if size == 1 else list(messages)
-                )
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises stops the queue
-                report(error, messages[0])
-                ending = self._stopped_by(error, messages)
-                break
-            position, now = upto, time.monotonic()
-            if auto_commit or verdict is Commit:
-                committed = position
-            elif verdict is Rollback:
-                pause_s = self._settings.suspend_current_queue_s
-                ending = {"rolled_back": True, "suspend_s": pause_s}
-                break
-        return Consumed(
-            consume.queue,
-            consume.epoch,
-            consume.batch,
-            work.first,
-            work.until,
-            reached=None if position == work.until else position,
-            uncommitted_from=None if auto_commit else committed,
-            took_s=time.monotonic() - started,
-            **ending,
-        )
+                verdict = await self._await(consume, messages[0], run.argument())
+            except _VERDICTS as error:
+                run.raised(error)
+            else:
+                run.returned(verdict)
+        return run.result(time.monotonic())
 
     async def _await(self, consume: Consume, message: Any, argument: Any) -> object:
         listener = self._listener_of(consume, message)
@@ -159,7 +137,9 @@ class LoopListening(Listening):
             if is_coroutine_listener(listener):
                 outcome = listener(argument)
             else:
-                outcome = await self._loop.run_in_executor(self._threads, listener, argument)
+                outcome = await self._loop.run_in_executor(
+                    self._threads, _on_thread, listener, argument
+                )
             return await outcome if inspect.isawaitable(outcome) else outcome
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
@@ -167,6 +147,16 @@ class LoopListening(Listening):
                 raise
             # The listener awaited something that was cancelled; its message is to come again.
             raise RuntimeError("what the listener waited for was cancelled") from error
+
+
+def _on_thread(listener: Listener, argument: Any) -> object:
+    """Call a listener away from the loop, which must not take what it raises for its own."""
+    try:
+        return listener(argument)
+    except _VERDICTS:
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"the listener raised {type(error).__name__}") from error
 
 
 class TaskPool:
@@ -193,7 +183,7 @@ class TaskPool:
         self._add_task()
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
-        """Discard what waits of a queue; returns how many messages tasks still hold."""
+        """Give a queue up; returns how many messages of it run or still have to."""
         return self._claims.cancel(queue, epoch)
 
     def accounted(self, done: Consumed) -> None:
@@ -262,7 +252,7 @@ class TaskPool:
             await asyncio.sleep(0)
 
     def _claim(self) -> RunningWork:
-        _number, consume, first, until = self._claims.claim(self._run_length())
+        consume, first, until = self._claims.claim(self._run_length())
         width = self._listening.batch_size
         return RunningWork(consume, first, until, time.monotonic(), next(self._numbers), width)
 
@@ -282,7 +272,7 @@ class TaskPool:
     def _give_back(self, work: RunningWork, first: int) -> bool:
         """Let the rest of a run wait again; not when it must not start any more."""
         consume = work.consume
-        if consume.ordered or self._stopped or self._claims.is_cancelled(consume):
+        if consume.ordered or self._stopped or self._claims.is_over(consume, work.until):
             return False
         if not may_start(consume.permit, time.monotonic()):
             return False

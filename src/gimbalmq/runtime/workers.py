@@ -147,13 +147,14 @@ class WorkerPool:
         owner.errand(self._work_for_owner)
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
-        """Discard what waits of a queue; returns how many messages workers still hold."""
+        """Give a queue up; returns how many messages of it run or still have to."""
         with self._lock:
+            left = self._claims.cancel(queue, epoch)
             for work in tuple(self._current.values()):
                 of_it = work.consume.queue == queue and work.consume.epoch == epoch
-                if of_it and self._claims.is_newest(work.number, work.consume):
+                if of_it and self._claims.is_over(work.consume, work.until):
                     work.take_rest()
-            return self._claims.cancel(queue, epoch)
+            return left
 
     def accounted(self, done: Consumed) -> None:
         """The owner has taken a result in: its messages are no longer running."""
@@ -199,7 +200,7 @@ class WorkerPool:
     def _run(self, work: RunningWork, thread_id: int) -> None:
         try:
             done = self._listening.run(work, _NEVER)
-        finally:  # a listener may end its thread
+        finally:
             del self._current[thread_id]
         reached = done.until
         if done.reached is not None:
@@ -221,10 +222,8 @@ class WorkerPool:
 
     def _claimed(self, thread_id: int, now: float) -> RunningWork:
         width = self._width
-        number, consume, first, until = self._claims.claim(
-            width if width > 1 else self._run_length()
-        )
-        work = RunningWork(consume, first, until, now, thread_id, width, number)
+        consume, first, until = self._claims.claim(width if width > 1 else self._run_length())
+        work = RunningWork(consume, first, until, now, thread_id, width)
         if width == 1 and not consume.ordered:
             work.one_by_one()  # from now on others can take from it
         self._current[thread_id] = work
@@ -348,8 +347,6 @@ class WorkerPool:
                 self._end_errand()
                 self._alone_until = now + self._alone_s
                 self._alone_s = min(2.0 * self._alone_s, _ALONE_S_MAX)
-            if self._claims.is_cancelled(work.consume):
-                continue
             if rest := work.take_rest():
                 first = work.until - rest
                 self._claims.give_back(work.consume, first, work.until)

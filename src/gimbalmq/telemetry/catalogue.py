@@ -83,7 +83,8 @@ CONSUMER_REBALANCES: Final = Metric(
     "Changes of this member's queues by what led to them: start; notice, a broker says that members "
     "changed; timer; route, queues of a topic changed; reconnect; retry, an earlier pass was "
     "incomplete; subscription; release, a queue was let go that is wanted again; resume; absence, a "
-    "member did not come back in time; weights, others were published.",
+    "member did not come back in time; weights, others were published; lock, one was lost; offset, "
+    "one was moved; stop.",
     ("group", "trigger"),
 )
 CONSUMER_MOVES: Final = Metric(

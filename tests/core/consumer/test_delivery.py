@@ -4,8 +4,16 @@ import pytest
 
 from core.consumer.harness import ME, QUEUES, one, only
 from core.consumer.test_locks import LockingHarness
-from gimbalmq.core.consumer.effects import Bury, Consume, Lock, SetTimer, Warn
-from gimbalmq.core.consumer.events import Consumed, LockAnswered, SentBack, TimerFired, TimerName
+from gimbalmq.core.consumer.effects import Bury, Consume, HandOver, Lock, SetTimer, Warn
+from gimbalmq.core.consumer.events import (
+    Cancelled,
+    Consumed,
+    LockAnswered,
+    SentBack,
+    StopRequested,
+    TimerFired,
+    TimerName,
+)
 
 
 def ordered(**settings):
@@ -134,3 +142,87 @@ def test_an_ended_permit_stops_the_queue_until_the_lock_is_renewed():
     assert not only(effects, Consume)
     renewed = harness.handle(LockAnswered(renew.asked, frozenset(QUEUES), sent_at))
     assert [(c.first, c.until) for c in only(renewed, Consume)] == [(1, 2)]
+
+
+# ---- batches -------------------------------------------------------------------------------------
+
+
+def stopped(harness, pull, batch, reached=0, failed_until=3, **verdict):
+    """A listener got messages [reached, failed_until) of a run of five at once, and raised."""
+    about = pull.queue, pull.epoch, batch, 0, 5
+    return harness.handle(Consumed(*about, reached=reached, failed_until=failed_until, **verdict))
+
+
+def five_messages(**settings):
+    harness, pull = ordered(**settings)
+    return harness, pull, one(harness.deliver(pull, b"a", b"b", b"c", b"d", b"e"), Consume).batch
+
+
+def buried(harness, pull, batch, position, **answer):
+    answer = {"ok": True, **answer}
+    return harness.handle(SentBack(pull.queue, pull.epoch, batch, position, **answer))
+
+
+@pytest.mark.rule("B5.2d")
+def test_every_message_of_a_batch_that_failed_too_often_is_buried():
+    harness, pull, batch = five_messages(ordered_reconsume_max=1)
+    stopped(harness, pull, batch, suspend_s=1.0)
+    harness.handle(TimerFired(TimerName.CONTINUE, pull.queue, pull.epoch))
+    effects = stopped(harness, pull, batch, suspend_s=1.0)
+    assert [bury.position for bury in only(effects, Bury)] == [0, 1, 2]
+    for position in (2, 0):
+        assert not only(buried(harness, pull, batch, position), Consume)
+    again = one(buried(harness, pull, batch, 1), Consume)
+    assert (again.first, again.until) == (3, 5)
+    assert offset_of(harness) == 3
+    assert harness.machine.tally().failed == 6
+
+
+@pytest.mark.rule("B5.2d")
+def test_a_batch_that_its_listener_gives_up_is_buried_whole():
+    harness, pull, batch = five_messages()
+    effects = stopped(harness, pull, batch, reached=1, buried=True)
+    assert [bury.position for bury in only(effects, Bury)] == [1, 2]
+    buried(harness, pull, batch, 1)
+    assert one(buried(harness, pull, batch, 2), Consume).first == 3
+
+
+@pytest.mark.rule("B5.2d")
+def test_only_those_of_a_batch_that_failed_too_often_are_buried():
+    """The first two have failed before, in a batch of their own."""
+    harness, pull, batch = five_messages(ordered_reconsume_max=1)
+    stopped(harness, pull, batch, failed_until=2, suspend_s=1.0)
+    harness.handle(TimerFired(TimerName.CONTINUE, pull.queue, pull.epoch))
+    effects = stopped(harness, pull, batch, failed_until=4, suspend_s=0.5)
+    assert [bury.position for bury in only(effects, Bury)] == [0, 1]
+    buried(harness, pull, batch, 0)
+    effects = buried(harness, pull, batch, 1)
+    assert not only(effects, Consume), "the others pause"
+    timer = one(effects, SetTimer)
+    assert (timer.name, timer.delay_s) == (TimerName.CONTINUE, 0.5)
+    again = one(harness.handle(TimerFired(timer.name, timer.queue, timer.epoch)), Consume)
+    assert (again.first, again.until) == (2, 5)
+
+
+def test_one_of_a_batch_that_cannot_be_buried_is_tried_again_and_those_that_are_buried_not():
+    harness, pull, batch = five_messages()
+    stopped(harness, pull, batch, buried=True)
+    buried(harness, pull, batch, 0)
+    assert one(buried(harness, pull, batch, 1, ok=False, reason="down"), Warn)
+    effects = buried(harness, pull, batch, 2)
+    assert one(effects, SetTimer).name is TimerName.CONTINUE
+    again = one(harness.handle(TimerFired(TimerName.CONTINUE, pull.queue, pull.epoch)), Consume)
+    assert (again.first, again.until) == (1, 2)
+    effects = harness.handle(Consumed(pull.queue, pull.epoch, batch, 1, 2))
+    assert (one(effects, Consume).first, one(effects, Consume).until) == (3, 5)
+    assert offset_of(harness) == 3
+
+
+def test_a_batch_that_is_given_up_while_its_queue_is_released_is_buried_whole():
+    harness, pull, batch = five_messages()
+    harness.handle(StopRequested(5.0))
+    harness.handle(Cancelled(pull.queue, pull.epoch, 5))
+    effects = stopped(harness, pull, batch, reached=1, failed_until=3, buried=True)
+    assert [bury.position for bury in only(effects, Bury)] == [1, 2]
+    buried(harness, pull, batch, 2)
+    assert one(buried(harness, pull, batch, 1), HandOver).offset == 3

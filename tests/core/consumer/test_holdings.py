@@ -13,6 +13,7 @@ from gimbalmq.core.consumer.holdings import Holdings
 from gimbalmq.core.consumer.locks import LockKeeper
 from gimbalmq.core.consumer.passes import Target
 from gimbalmq.core.consumer.release import Release
+from gimbalmq.core.consumer.reports import Reports
 from gimbalmq.core.consumer.settings import ConsumerSettings
 
 
@@ -24,17 +25,16 @@ class Stage:
         self.context = Context(options)
         self.located, self.failed = [], []
         locks = LockKeeper(self.context, secured=lambda *_: None, lost=lambda *_: None)
-        releases = Release(self.context, gone=self._gone)
+        reports = Reports(self.context)
+        releases = Release(self.context, gone=reports.went)
         self.holdings = Holdings(
             self.context,
             locks,
             releases,
+            reports,
             located=lambda held, now: self.located.append((held.queue, now)),
-            failed=self.failed.append,
+            failed=lambda held, now: self.failed.append((held.queue, now)),
         )
-
-    def _gone(self, held, now):
-        self.holdings.gone(held, now)
 
     def move_to(self, *queues, now=10.0):
         target = Target("orders", frozenset(queues), Trigger.TIMER, ("me",), "AVG")
@@ -85,7 +85,8 @@ def test_a_queue_without_an_offset_is_let_go_and_that_is_told(offset):
     effects = stage.find(QUEUES[0], offset)
     assert one(effects, Warn).key == f"offset {QUEUES[0].path}"
     assert only(effects, Moved) == [], "it was never owned"
-    assert (stage.context.held, stage.located, stage.failed) == ({}, [], [12.0])
+    assert (stage.context.held, stage.located) == ({}, [])
+    assert stage.failed == [(QUEUES[0], 12.0)]
 
 
 def test_with_locks_a_queue_is_locked_before_it_is_located():

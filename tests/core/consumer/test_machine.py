@@ -377,19 +377,6 @@ def test_a_message_that_cannot_be_sent_back_is_delivered_again_after_five_second
     assert offset_of(harness, pull.queue) == 0
 
 
-@pytest.mark.rule("B10.6")
-def test_pitfall_6_a_failure_during_release_is_left_to_the_next_owner(harness):
-    pull = harness.owning(ME)[QUEUES[3]]
-    consume = one(harness.deliver(pull, b"a", b"b"), Consume)
-    harness.pass_again(ME, OTHER)
-    harness.handle(Cancelled(pull.queue, pull.epoch, 2))
-    effects = harness.handle(
-        Consumed(pull.queue, pull.epoch, consume.batch, 0, 2, failures=((0, 0),))
-    )
-    assert not only(effects, SendBack)
-    assert one(effects, HandOver).offset == 0
-
-
 @pytest.mark.rule("B2.1b")
 def test_offsets_of_all_owned_queues_are_committed_every_interval_even_unchanged(harness):
     harness.owning(ME, offset=3)

@@ -134,3 +134,37 @@ def test_an_answer_of_an_earlier_assignment_changes_nothing():
     )
     cluster.settle()
     assert cluster.consumed[QUEUES[0]] == set(range(LENGTH))
+
+
+def test_an_offset_that_cannot_be_found_is_asked_for_less_and_less_often():
+    harness = Harness(manual=True, pull_idle_limit_s=None)
+    harness.handle(Started())
+    effects = harness.handle(Assigned(frozenset(QUEUES[:2])))
+    pauses = []
+    for _ in range(8):
+        failed = [
+            OffsetFound(find.queue, find.epoch, None, "busy") for find in only(effects, FindOffset)
+        ]
+        assert len(failed) == 2
+        (timer,) = only(harness.handle_all(failed), SetTimer)
+        pauses.append(timer.delay_s)
+        harness.now += timer.delay_s
+        effects = harness.handle(TimerFired(timer.name))
+    assert pauses[:3] == [0.2, 0.4, 0.8]
+    assert pauses[-1] == 20.0
+    harness.located(effects)
+    harness.handle(Assigned(frozenset(QUEUES)))
+    queue, epoch = QUEUES[3], harness.machine.held[QUEUES[3]].epoch
+    (timer,) = only(harness.handle(OffsetFound(queue, epoch, None, "busy")), SetTimer)
+    assert timer.delay_s == 0.2
+
+
+def test_a_queue_that_is_assigned_again_while_it_is_let_go_is_taken_as_soon_as_that_is_done():
+    harness = Harness(manual=True, pull_idle_limit_s=None)
+    harness.handle(Started())
+    (pull,) = only(harness.located(harness.handle(Assigned(frozenset({QUEUES[0]})))), Pull)
+    about = pull.queue, pull.epoch
+    harness.handle(Assigned(frozenset()))
+    harness.handle(Cancelled(*about, 0))
+    harness.handle(Assigned(frozenset({QUEUES[0]})))
+    assert only(harness.handle(HandedOver(*about)), FindOffset)

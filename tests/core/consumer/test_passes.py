@@ -4,8 +4,18 @@ import pytest
 
 from core.consumer.harness import ME, OTHER, QUEUES, Harness, only
 from gimbalmq.core.allocation import strategy_named
-from gimbalmq.core.consumer.effects import Announce, FindOffset, ListMembers, Lock, SetTimer, Warn
+from gimbalmq.core.consumer.effects import (
+    Announce,
+    FindOffset,
+    ListMembers,
+    Lock,
+    RefreshRoute,
+    SetTimer,
+    Warn,
+)
 from gimbalmq.core.consumer.events import (
+    MembersListed,
+    OffsetFound,
     RouteLearned,
     TimerFired,
     TimerName,
@@ -174,3 +184,86 @@ def test_a_foreign_member_where_there_are_no_leases_is_nothing_to_tell(settings)
     harness = Harness(**settings)
     harness.start()
     assert not only(harness.members(ME, "10.0.0.1@9#1"), Warn)
+
+
+# ---- trying again --------------------------------------------------------------------------------
+
+
+def pause(effects):
+    """How long the next pass waits, None when only the interval does."""
+    pauses = [one.delay_s for one in only(effects, SetTimer) if one.name is TimerName.NEXT_PASS]
+    return min(pauses, default=None)
+
+
+def not_located(harness, effects):
+    """No offset of what was acquired can be found."""
+    return harness.handle_all(
+        OffsetFound(find.queue, find.epoch, None, "busy") for find in only(effects, FindOffset)
+    )
+
+
+def next_pass(harness, delay_s):
+    harness.now += delay_s
+    assert only(harness.handle(TimerFired(TimerName.NEXT_PASS)), ListMembers)
+
+
+def test_queues_that_fail_together_double_the_pause_once():
+    harness = Harness()
+    harness.start()
+    pauses = []
+    for _ in range(4):
+        effects = not_located(harness, harness.members(ME))
+        pauses.append(pause(effects))
+        next_pass(harness, pauses[-1])
+    assert pauses == [0.2, 0.4, 0.8, 1.6]
+
+
+def test_after_an_outage_the_next_trouble_is_tried_again_soon():
+    harness = Harness()
+    harness.owning(ME)
+    harness.now += 1.0
+    harness.handle(Woken(Trigger.NOTICE))
+    for delay_s in (0.2, 0.4, 0.8, 1.6):
+        assert pause(harness.handle(MembersListed(None, "down"))) == delay_s
+        next_pass(harness, delay_s)
+    assert pause(harness.members(ME)) is None
+    harness.now += 1.0
+    harness.handle(Woken(Trigger.NOTICE))
+    assert pause(harness.handle(MembersListed(None, "down again"))) == 0.2
+
+
+def test_a_topic_that_is_never_made_does_not_slow_down_what_else_is_tried_again():
+    harness = Harness(topics=("orders", "missing"))
+    harness.start()
+    pauses = []
+    for _ in range(6):
+        effects = harness.members(ME)
+        harness.located(effects)
+        pauses.append(pause(effects))
+        next_pass(harness, pauses[-1])
+    assert pauses[-1] == 6.4
+    assert pause(harness.handle(MembersListed(None, "down"))) == 0.2
+
+
+def test_a_queue_that_another_member_has_now_is_no_trouble_any_more():
+    harness = Harness()
+    harness.start()
+    for delay_s in (0.2, 0.4, 0.8):
+        assert pause(not_located(harness, harness.members(ME))) == delay_s
+        next_pass(harness, delay_s)
+    harness.members(ME, OTHER)
+    for queue in QUEUES[:2]:
+        harness.handle(OffsetFound(queue, harness.machine.held[queue].epoch, 0))
+    harness.now += 1.0
+    harness.handle(Woken(Trigger.NOTICE))
+    assert pause(not_located(harness, harness.members(ME))) == 0.2
+
+
+@pytest.mark.rule("B2.4h")
+def test_a_retry_topic_without_a_route_leaves_the_pass_settled():
+    harness = Harness(topics=("orders", "%RETRY%billing"))
+    harness.start()
+    effects = harness.members(ME)
+    assert [one.topic for one in only(effects, RefreshRoute)] == ["%RETRY%billing"]
+    assert not only(effects, Warn), "quietly"
+    assert pause(effects) is None, "its route is asked for, and starts a pass when it is there"

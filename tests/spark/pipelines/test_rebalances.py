@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gimbalmq.core.history import RebalanceEvent
+from gimbalmq.core.history import QueueChange, RebalanceEvent
 from gimbalmq.spark.pipelines.rebalances import summarize
 
 
@@ -41,6 +41,15 @@ def test_moves_stand_in_their_period_and_at_their_queue():
     [queue] = found.queues
     assert (queue.queue, queue.moves, queue.pause_s, queue.pause_s_max) == ("t/a/1", 2, 3.25, 3.0)
     assert (found.moves, found.pause_s, found.pause_s_max) == (2, 3.25, 3.0)
+
+
+def test_events_of_pauses_lengthen_a_pause_and_are_no_rebalances():
+    pulled = RebalanceEvent(
+        70_400, "g", "bob", "NOTICE", "AVG", 2, moves=(QueueChange("t/a/1", True, "new", 0.15),)
+    )
+    events = [event(70_000, "ann", revoked=["t/a/1"]), event(70_250, "bob", ["t/a/1"]), pulled]
+    found = summarize(events, period_s=60)
+    assert (found.events, found.moves, found.pause_s) == (2, 1, 0.4)
 
 
 @given(

@@ -4,12 +4,13 @@ Concurrent queues give every pulled reply to the workers at once. An ordered que
 with a worker at a time; a message that fails stops the run, and the queue waits for it. In a
 group that locks its queues nothing is started after the queue's permit has ended; what that
 keeps back starts when the lock is renewed. A message that a listener has had for too long is sent
-back, so that it no longer holds up the offset; whatever the listener says later is ignored.
+back, so that it no longer holds up the offset; whatever the listener says later is ignored. What
+fails while its queue is given up goes back, too, as long as nobody else has it (`gives_back`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Bury, Consume, SendBack
@@ -73,8 +74,8 @@ class Delivery:
         tally, failed = held.tally, len(event.failures)
         tally.consumed += reached - event.first - failed
         tally.listener_s += event.took_s
-        if event.buried or (event.suspend_s is not None and not event.rolled_back):
-            failed += 1
+        if event.reached is not None:
+            failed += len(event.stopped_by())
         if failed:
             tally.failed += failed
 
@@ -87,11 +88,10 @@ class Delivery:
             held.process.finish(event.batch, event.first, reached)
             return
         self._finish(held, event, reached)
-        if not held.released:
-            if reached < event.until:
-                held.waiting.append((event.batch, reached, event.until))
-            if event.failures:
-                self._deliver_again(held, event)
+        if reached < event.until and not held.released:
+            held.waiting.append((event.batch, reached, event.until))
+        if event.failures and held.gives_back:
+            self._deliver_again(held, event)
 
     @staticmethod
     def _finish(held: HeldQueue, event: Consumed, reached: int) -> None:
@@ -116,15 +116,42 @@ class Delivery:
             if offset in held.expired:
                 held.expired[offset] = True  # it took too long and is on its way back already
             elif not event.batch.is_done(position):
-                self._context.out.append(
-                    SendBack(held.queue, held.epoch, event.batch, position, level)
-                )
+                self._return(held, SendBack(held.queue, held.epoch, event.batch, position, level))
+
+    def _return(self, held: HeldQueue, effect: SendBack | Bury) -> None:
+        held.returning += 1
+        self._context.out.append(effect)
 
     def _consumed_in_order(
         self, held: HeldQueue, event: Consumed, reached: int, now: float
     ) -> None:
-        assert held.process is not None
         held.busy = False
+        self._commit_in_order(held, event, reached)
+        if held.released:
+            if held.gives_back:
+                self._bury(held, event.batch, self._hopeless(held, event))
+            return
+        assert held.waiting[0][0] is event.batch
+        held.waiting.popleft()
+        if reached < event.until:
+            held.waiting.appendleft((event.batch, reached, event.until))
+        if event.rolled_back:
+            held.waiting.extendleft(reversed(held.uncommitted))
+            held.uncommitted.clear()
+            self._suspend(held, event.suspend_s)
+        elif stopped := event.stopped_by():
+            held.stopped_until, held.pause_s = stopped.stop, event.suspend_s
+            if hopeless := self._hopeless(held, event):
+                held.suspended = True
+                self._bury(held, event.batch, hopeless)
+            else:
+                self._suspend(held, held.pause_s)
+        else:
+            self.start_waiting(held, now)
+
+    @staticmethod
+    def _commit_in_order(held: HeldQueue, event: Consumed, reached: int) -> None:
+        assert held.process is not None
         committed = reached if event.uncommitted_from is None else event.uncommitted_from
         if committed > event.first or event.uncommitted_from is None:
             for batch, first, until in held.uncommitted:
@@ -135,37 +162,22 @@ class Delivery:
                 held.attempts.pop(offset, None)
         if committed < reached:
             held.uncommitted.append((event.batch, committed, reached))
-        if held.released:
-            return
-        assert held.waiting[0][0] is event.batch
-        held.waiting.popleft()
-        if reached < event.until:
-            held.waiting.appendleft((event.batch, reached, event.until))
-        if event.rolled_back:
-            held.waiting.extendleft(reversed(held.uncommitted))
-            held.uncommitted.clear()
-            self._suspend(held, event.suspend_s)
-        elif event.buried:
-            self._bury(held, event.batch, reached)
-        elif event.suspend_s is not None:
-            self._failed(held, event.batch, reached, event.suspend_s)
-        else:
-            self.start_waiting(held, now)
 
-    def _failed(self, held: HeldQueue, batch: Batch, position: int, suspend_s: float) -> None:
-        if self._too_often(held, batch.offsets[position]):
-            self._bury(held, batch, position)
-        else:
-            self._suspend(held, suspend_s)
+    def _hopeless(self, held: HeldQueue, event: Consumed) -> list[int]:
+        """Which of the messages that stopped a run go to the dead letters."""
+        stopped = event.stopped_by()
+        if event.buried:
+            return list(stopped)
+        return [at for at in stopped if self._too_often(held, event.batch.offsets[at])]
 
     def _too_often(self, held: HeldQueue, offset: int) -> bool:
         attempts = held.attempts[offset] = held.attempts.get(offset, 0) + 1
         attempts_max = self._context.settings.ordered_reconsume_max
         return attempts_max is not None and attempts > attempts_max
 
-    def _bury(self, held: HeldQueue, batch: Batch, position: int) -> None:
-        held.suspended = True
-        self._context.out.append(Bury(held.queue, held.epoch, batch, position))
+    def _bury(self, held: HeldQueue, batch: Batch, positions: Iterable[int]) -> None:
+        for position in positions:
+            self._return(held, Bury(held.queue, held.epoch, batch, position))
 
     def _suspend(self, held: HeldQueue, suspend_s: float | None) -> None:
         held.suspended = True
@@ -196,13 +208,15 @@ class Delivery:
             f"{self._context.settings.consume_timeout_s:g} s (consume_timeout_s); the message is "
             "sent back and will be delivered again, perhaps beside the listener that has it now",
         )
-        self._context.out.append(
-            SendBack(held.queue, held.epoch, event.batch, event.position, _EXPIRED_DELAY_LEVEL)
+        self._return(
+            held,
+            SendBack(held.queue, held.epoch, event.batch, event.position, _EXPIRED_DELAY_LEVEL),
         )
 
     def sent_back(self, held: HeldQueue, event: SentBack, now: float) -> None:
         """The broker has a failed message, or could not take it."""
         assert held.process is not None
+        held.returning -= 1
         held.tally.retried += event.ok
         if self._ordered:
             self._buried(held, event, now)
@@ -213,33 +227,42 @@ class Delivery:
             if not held.released:
                 self._progressed(held, now)
             return
-        if held.released or running:
-            return  # with a listener: the next look finds it again, unless it ends before
-        settings = self._context.settings
+        if running:
+            return  # the next look finds it again, unless its listener ends before
+        redeliver_s = self._context.settings.redeliver_s
+        again = "its next owner gets it" if held.released else f"delivered in {redeliver_s:g} s"
         self._context.warn(
             f"send back {event.queue.path}",
             f"{event.queue.path} offset {event.batch.offsets[event.position]}: sending back "
-            f"failed ({event.reason}); delivered again in {settings.redeliver_s:g} s",
+            f"failed ({event.reason}); {again} again",
         )
+        if held.released:
+            return
         if not held.redeliver:
-            self._context.set_timer(TimerName.REDELIVER, settings.redeliver_s, held)
+            self._context.set_timer(TimerName.REDELIVER, redeliver_s, held)
         held.redeliver.append((event.batch, event.position))
 
     def _buried(self, held: HeldQueue, event: SentBack, now: float) -> None:
-        assert held.process is not None
-        if held.released:
+        self._take_off(held, event)
+        if held.released or held.returning:
             return
-        if not event.ok:
-            self._warn_not_buried(event)
-            self._suspend(held, None)
-            return
-        held.process.finish(event.batch, event.position, event.position + 1)
         batch, first, until = held.waiting.popleft()
-        assert (batch, first) == (event.batch, event.position)
-        if first + 1 < until:
-            held.waiting.appendleft((batch, first + 1, until))
-        self.go_on(held, now)
+        left = batch.unfinished(first, until)
+        held.waiting.extendleft((batch, *run) for run in reversed(left))
+        if left and left[0][0] < held.stopped_until:
+            self._suspend(held, held.pause_s)
+        else:
+            self.go_on(held, now)
         self._progressed(held, now)
+
+    def _take_off(self, held: HeldQueue, event: SentBack) -> None:
+        """A message is among the dead letters, or still in the way of those that follow."""
+        assert held.process is not None
+        if event.ok:
+            held.process.finish(event.batch, event.position, event.position + 1)
+            held.attempts.pop(event.batch.offsets[event.position], None)
+        else:
+            self._warn_not_buried(event)
 
     def _warn_not_buried(self, event: SentBack) -> None:
         self._context.warn(

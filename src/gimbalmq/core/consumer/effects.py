@@ -38,6 +38,7 @@ __all__ = [
     "RenewHeartbeat",
     "SendBack",
     "SetTimer",
+    "Settled",
     "Stopped",
     "TakeOver",
     "Unlock",
@@ -193,7 +194,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """Discard what waits for a listener; answered by `Cancelled`."""
+    """Discard what waits for a listener, behind what listeners have; answered by `Cancelled`."""
 
     queue: MessageQueue
     epoch: int
@@ -212,11 +213,26 @@ class HandOver(msgspec.Struct, frozen=True):
     force: bool = False
 
 
+class QueueMove(msgspec.Struct, frozen=True):
+    """One queue has come or gone, and how long nobody here consumed it meanwhile.
+
+    For a queue that came, `pause_s` runs from the decision to the first pull; for one that went,
+    from the decision until it was let go, its running listeners included.
+    """
+
+    group: str
+    queue: MessageQueue
+    acquired: bool
+    pause_s: float
+    reason: str = ""
+
+
 class RebalanceReport(msgspec.Struct, frozen=True):
-    """What one pass changed of one topic, and why.
+    """What changed of the queues that a member has of one topic, and why.
 
     `all_queues` are the topic's, `mine` those of them that are this member's from now on;
-    `moves` gives the reason for each queue that comes or goes.
+    `moves` gives the reason for each queue that comes or goes. `done` is empty while they are on
+    their way, and then says how long each paused; queues that did not come after all are left out.
     """
 
     group: str
@@ -231,26 +247,19 @@ class RebalanceReport(msgspec.Struct, frozen=True):
     all_queues: tuple[MessageQueue, ...] = ()
     mine: tuple[MessageQueue, ...] = ()
     moves: tuple[tuple[MessageQueue, str], ...] = ()
+    done: tuple[QueueMove, ...] = ()
 
 
 class Announce(msgspec.Struct, frozen=True):
-    """Tell the user's rebalance listeners and the log."""
+    """Tell the user's rebalance listeners and the log of a change that is decided."""
 
     report: RebalanceReport
 
 
-class QueueMove(msgspec.Struct, frozen=True):
-    """One queue has come or gone, and how long nobody here consumed it meanwhile.
+class Settled(msgspec.Struct, frozen=True):
+    """Tell them that all queues of a change have come and gone, with how long that took."""
 
-    For a queue that came, `pause_s` runs from the decision to the first pull; for one that went,
-    from the decision until it was let go, its running listeners included.
-    """
-
-    group: str
-    queue: MessageQueue
-    acquired: bool
-    pause_s: float
-    reason: str = ""
+    report: RebalanceReport
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -298,6 +307,7 @@ Effect = (
     | HandOver
     | FindExpired
     | Announce
+    | Settled
     | Moved
     | Warn
     | Leave

@@ -53,7 +53,7 @@ __all__ = [
 
 
 class Trigger(enum.Enum):
-    """Why a rebalance pass runs."""
+    """Why a rebalance pass runs, or why queues are given up without one."""
 
     START = "start"
     TIMER = "timer"
@@ -66,6 +66,8 @@ class Trigger(enum.Enum):
     RESUME = "consumer resumed"
     ABSENCE = "member did not come back in time"
     WEIGHTS = "weights published"
+    LOCK = "lock lost"
+    OFFSET = "offset moved"
     STOP = "stop"
 
 
@@ -173,7 +175,8 @@ class Consumed(msgspec.Struct, frozen=True):
 
     `reached` is None when that is all of them; what was not reached was not started, because the
     permit ended, or, in an ordered queue, because the message at `reached` stopped the run:
-    `suspend_s` is the pause that it asks for, `buried` gives it up.
+    `suspend_s` is the pause that it asks for, `buried` gives it up. What stopped it may be a batch:
+    `failed_until` is where that ends.
 
     `failures` holds (position, delay level) of messages to deliver again later; a negative level
     means dead letter, 0 lets the broker choose. `uncommitted_from` is where, in an ordered queue
@@ -190,9 +193,17 @@ class Consumed(msgspec.Struct, frozen=True):
     reached: int | None = None
     suspend_s: float | None = None
     buried: bool = False
+    failed_until: int | None = None
     uncommitted_from: int | None = None
     rolled_back: bool = False
     took_s: float = 0.0
+
+    def stopped_by(self) -> range:
+        """The positions of what stopped an ordered run; none when nothing did."""
+        if self.reached is None or not (self.buried or self.suspend_s is not None):
+            return range(0)
+        until = self.reached + 1 if self.failed_until is None else self.failed_until
+        return range(0) if self.rolled_back else range(self.reached, until)
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -247,7 +258,10 @@ class ListedEverywhere(msgspec.Struct, frozen=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """Answer to `Cancel`: waiting messages were discarded, `running` are still in listeners."""
+    """Answer to `Cancel`: waiting messages were discarded, `running` are or will be in listeners.
+
+    Those that will be are before others that have begun.
+    """
 
     queue: MessageQueue
     epoch: int

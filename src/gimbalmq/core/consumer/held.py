@@ -47,12 +47,14 @@ class HeldQueue:
         "epoch",
         "expired",
         "failed_pulls",
+        "followed",
         "held_since",
         "lanes",
         "last_pull_at",
         "lock_refused",
         "maximum",
         "overdue",
+        "pause_s",
         "permit",
         "process",
         "queue",
@@ -61,12 +63,15 @@ class HeldQueue:
         "released",
         "released_at",
         "reset_offset",
+        "returning",
         "running",
         "state",
+        "stopped_until",
         "suspended",
         "tally",
         "uncommitted",
         "waiting",
+        "wanted_again",
     )
 
     def __init__(self, queue: MessageQueue, epoch: int, now: float) -> None:
@@ -79,9 +84,13 @@ class HeldQueue:
         self.process: ProcessQueue | None = None
         self.last_pull_at = now
         self.failed_pulls = 0
-        #: Messages in listeners; known only while draining.
-        self.running = 0
-        #: Offset to store instead of the progress, after a reset.
+        #: Messages in listeners; known only while draining, once what waited is discarded.
+        self.running: int | None = None
+        #: Messages on their way back to a broker, or to the dead letters.
+        self.returning = 0
+        #: While on its way out: another member may have begun with the queue already.
+        self.followed = False
+        #: Where an operator wants the queue to be read next, until that is stored or begun.
         self.reset_offset: int | None = None
         #: Messages to deliver again locally, because sending them back failed.
         self.redeliver: list[tuple[Batch, int]] = []
@@ -98,6 +107,10 @@ class HeldQueue:
         self.busy = False
         #: An ordered message asked for a pause.
         self.suspended = False
+        #: Where the batch ends that stopped an ordered queue, and the pause that it asked for;
+        #: for the time until its hopeless messages are buried.
+        self.stopped_until = 0
+        self.pause_s: float | None = None
         #: Processed, but neither committed nor rolled back by the listener yet.
         self.uncommitted: list[tuple[Batch, int, int]] = []
         #: How often the message at an offset of an ordered queue has failed.
@@ -116,6 +129,8 @@ class HeldQueue:
         self.released_at = now
         #: Why the queue is given up.
         self.reason = ""
+        #: A pass gave the queue back to this member while it was on its way out.
+        self.wanted_again = False
 
     def sure(self, now: float) -> bool:
         """Whether nobody else can own the queue: no lock is needed, or it is sure to hold."""
@@ -129,6 +144,18 @@ class HeldQueue:
         """Go to one of the states on the way out."""
         self.state = state
         self.released = True
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether a message that fails goes back to its broker, or is left to the next owner.
+
+        While listeners finish it goes back, or everything that was done above it would come again;
+        unless the next owner has it already, or a reset says what is read again.
+        """
+        if not self.released:
+            return True
+        draining = self.state is HeldState.DRAINING
+        return draining and not self.followed and self.reset_offset is None
 
     @property
     def owned(self) -> bool:

@@ -9,24 +9,18 @@ Decides neither the target (`PassPlanner` does, or the user) nor when to try aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from gimbalmq.core.consumer.context import Context
-from gimbalmq.core.consumer.effects import (
-    Announce,
-    FindOffset,
-    Moved,
-    QueueMove,
-    RebalanceReport,
-)
+from gimbalmq.core.consumer.effects import Commit, FindOffset
 from gimbalmq.core.consumer.events import OffsetFound
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.consumer.locks import LockKeeper
 from gimbalmq.core.consumer.passes import Target
 from gimbalmq.core.consumer.release import Release
+from gimbalmq.core.consumer.reports import Reports
 from gimbalmq.core.process_queue import ProcessQueue
-from gimbalmq.core.rebalance import HeldView, Reason, RebalanceStep, plan_rebalance
-from gimbalmq.model.queue import MessageQueue, sorted_queues
+from gimbalmq.core.rebalance import HeldView, plan_rebalance
 
 __all__ = ["Holdings"]
 
@@ -39,15 +33,17 @@ class Holdings:
         context: Context,
         locks: LockKeeper,
         releases: Release,
+        reports: Reports,
         *,
         located: Callable[[HeldQueue, float], None],
-        failed: Callable[[float], None],
+        failed: Callable[[HeldQueue, float], None],
     ) -> None:
         """`located` is told of each queue that can be pulled, `failed` when one cannot be had."""
         self._context = context
         self._settings = context.settings
         self._locks = locks
         self._releases = releases
+        self._reports = reports
         self._located = located
         self._failed = failed
 
@@ -62,57 +58,60 @@ class Holdings:
         plan = plan_rebalance(
             views, target.queues, now=now, pull_idle_limit_s=self._settings.pull_idle_limit_s
         )
-        revoked = [step for step in plan.revoke if not held[step.queue].released]
-        for step in revoked:
-            self._releases.begin(held[step.queue], now, step.reason.value)
+        revoked = [
+            (held[step.queue], step.reason.value)
+            for step in plan.revoke
+            if not held[step.queue].released
+        ]
         # A queue that is still being let go is taken again once that is done.
-        acquired = [step for step in plan.acquire if step.queue not in held]
-        self._acquire([step.queue for step in acquired], now)
+        for step in plan.acquire:
+            if step.queue in held:
+                held[step.queue].wanted_again = True
+        acquired = [
+            (self._context.hold(step.queue, now), step.reason.value)
+            for step in plan.acquire
+            if step.queue not in held
+        ]
         if not (revoked or acquired):
             return False
-        self._announce(target, acquired, revoked, kept=len(plan.keep))
+        self._reports.decided(target, acquired, revoked, kept=len(plan.keep))
+        for one, why in revoked:
+            self._releases.begin(one, now, why)
+        self._acquire([one for one, _ in acquired])
         return True
 
-    def _acquire(self, queues: list[MessageQueue], now: float) -> None:
-        fresh = [self._context.hold(queue, now) for queue in queues]
+    def _acquire(self, fresh: Sequence[HeldQueue]) -> None:
         if self._settings.locking:
             self._locks.acquire(fresh)
         else:
             self._context.out += (FindOffset(held.queue, held.epoch) for held in fresh)
 
-    def _announce(
-        self,
-        target: Target,
-        acquired: Sequence[RebalanceStep],
-        revoked: Sequence[RebalanceStep],
-        *,
-        kept: int,
-    ) -> None:
-        self._context.out.append(
-            Announce(
-                RebalanceReport(
-                    group=self._settings.group,
-                    trigger=target.trigger,
-                    members=target.members,
-                    strategy=target.strategy,
-                    acquired=tuple(step.queue for step in acquired),
-                    revoked=tuple(step.queue for step in revoked),
-                    kept=kept,
-                    reasons=tuple(sorted({step.reason.value for step in (*revoked, *acquired)})),
-                    topic=target.topic,
-                    all_queues=tuple(sorted_queues(target.all_queues or target.queues)),
-                    mine=tuple(sorted_queues(target.queues)),
-                    moves=tuple((step.queue, step.reason.value) for step in (*acquired, *revoked)),
-                )
-            )
+    def give_up(self, some: Iterable[HeldQueue], target: Target, now: float, reason: str) -> None:
+        """Give up queues of one topic that no pass has taken away; `target` is what is left."""
+        revoked = [(held, reason) for held in some if not held.released]
+        if not revoked:
+            return
+        going = {held.queue for held, _ in revoked}
+        kept = sum(
+            queue.topic == target.topic and not held.released and queue not in going
+            for queue, held in self._context.held.items()
         )
+        self._reports.decided(target, (), revoked, kept=kept)
+        for held, why in revoked:
+            self._releases.begin(held, now, why)
 
     def offset_found(self, event: OffsetFound, now: float) -> None:
         """A queue can be pulled, or its offset could not be found."""
         held = self._context.current(event.queue, event.epoch)
         if held is None or held.state is not HeldState.LOCATING:
             return
-        if event.offset is None or event.offset < 0:
+        offset, held.reset_offset = held.reset_offset, None
+        if offset is not None:
+            # An operator moved it while it was looked up; only its owner can store that.
+            self._context.out.append(Commit(held.queue, offset))
+        else:
+            offset = event.offset
+        if offset is None or offset < 0:
             # Never map an error to an offset: the queue stays unowned until the next pass, and
             # its lock is given back so that somebody else may have better luck.
             why = event.reason or f"offset {event.offset}"
@@ -121,22 +120,11 @@ class Holdings:
                 f"{event.queue.path}: no start offset ({why}); trying again",
             )
             self._releases.let_go(held, now)
-            self._failed(now)
+            self._failed(held, now)
             return
-        held.process = ProcessQueue(event.offset)
-        self._moved(held, now - held.held_since, acquired=True)
+        held.process = ProcessQueue(offset)
+        self._reports.came(held, now)
         self._located(held, now)
-
-    def gone(self, held: HeldQueue, now: float) -> None:
-        """Tell of a queue that is no longer in hand, if it was ever owned."""
-        if held.process is not None:
-            self._moved(held, now - held.released_at, acquired=False)
-
-    def _moved(self, held: HeldQueue, pause_s: float, *, acquired: bool) -> None:
-        reason = Reason.NEW.value if acquired else held.reason
-        self._context.out.append(
-            Moved(QueueMove(self._settings.group, held.queue, acquired, pause_s, reason))
-        )
 
 
 def _last_activity(held: HeldQueue, now: float) -> float:

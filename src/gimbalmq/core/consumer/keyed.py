@@ -14,7 +14,6 @@ from typing import Any
 
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.delivery import Delivery
-from gimbalmq.core.consumer.effects import Bury
 from gimbalmq.core.consumer.events import Consumed, SentBack, TimerName
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.lanes import Lane
@@ -78,21 +77,18 @@ class KeyedDelivery(Delivery):
         if reached > position and not event.failures:
             held.process.finish(event.batch, position, reached)
             held.attempts.pop(event.batch.offsets[position], None)
+        if held.gives_back and (hopeless := self._hopeless(held, event)):
+            self._bury(held, event.batch, hopeless)
+            return  # the lane stays busy until that is answered
         if held.released:
+            if held.gives_back:
+                self._deliver_again(held, event)
             return
         lane = held.lanes.of(self._key(event.batch, position))
-        if event.buried:
-            self._bury(held, event.batch, position)
-            return  # the lane stays busy until that is answered
         lane.busy = False
         if event.suspend_s is not None:
-            if self._too_often(held, event.batch.offsets[position]):
-                lane.busy = True
-                self._bury(held, event.batch, position)
-            else:
-                self._pause(held, lane, event.suspend_s, now)
-            return
-        if reached > position:
+            self._pause(held, lane, event.suspend_s, now)
+        elif reached > position:
             self._deliver_again(held, event)
             self._next(held, lane, now)
         else:
@@ -103,21 +99,15 @@ class KeyedDelivery(Delivery):
         if lane.waiting:
             self._start(held, lane, now)
 
-    def _bury(self, held: HeldQueue, batch: Batch, position: int) -> None:
-        self._context.out.append(Bury(held.queue, held.epoch, batch, position))
-
     def _buried(self, held: HeldQueue, event: SentBack, now: float) -> None:
-        assert held.process is not None
+        self._take_off(held, event)
         if held.released:
             return
         lane = held.lanes.of(self._key(event.batch, event.position))
         lane.busy = False
         if not event.ok:
-            self._warn_not_buried(event)
             self._pause(held, lane, None, now)
             return
-        held.process.finish(event.batch, event.position, event.position + 1)
-        held.attempts.pop(event.batch.offsets[event.position], None)
         self._next(held, lane, now)
         self._progressed(held, now)
 

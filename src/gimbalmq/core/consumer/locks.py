@@ -108,7 +108,7 @@ class LockKeeper:
                 refused.append(held)
             elif event.granted is not None:
                 assert held.permit is not None
-                held.permit.locked_until = 0.0
+                held.permit.locked_until = held.permit.valid_until = 0.0
                 self._lost(held, "another member has taken its lock", now)
         if refused:
             self._ask_later(refused, now)

@@ -44,6 +44,7 @@ from gimbalmq.core.consumer.locks import LockKeeper
 from gimbalmq.core.consumer.passes import PassPlanner, Target
 from gimbalmq.core.consumer.pulling import PullLoop
 from gimbalmq.core.consumer.release import Release
+from gimbalmq.core.consumer.reports import Reports
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.core.consumer.take_over import TakeOvers
 from gimbalmq.core.consumer.tally import Tally
@@ -92,12 +93,14 @@ class ConsumerMachine:
         )
         self._take_overs = TakeOvers(self._context)
         self._releases = Release(self._context, gone=self._gone)
+        self._reports = Reports(self._context)
         self._holdings = Holdings(
             self._context,
             self._locks,
             self._releases,
+            self._reports,
             located=self._located,
-            failed=self._try_again_soon,
+            failed=self._not_located,
         )
         self._left = False
         #: What the user chose, where the user does.
@@ -178,6 +181,7 @@ class ConsumerMachine:
             if held.process is not None:
                 assert held.process.commit_offset <= held.process.next_offset
                 assert held.process.cached_count >= 0
+                assert held.returning >= 0
 
     # ---- life --------------------------------------------------------------------------------
 
@@ -195,13 +199,9 @@ class ConsumerMachine:
         self._context.stopping = True
         self._context.drain_s = event.drain_s
         self.passes.stop()
-        for held in list(self.held.values()):
-            self._releases.begin(held, now, Trigger.STOP.value)
-        self._leave_when_empty()
-
-    def _leave_when_empty(self) -> None:
-        if self._context.stopping and not self.held:
+        if not self.held:
             self._context.out.append(Leave())
+        self._give_up(self.held.values(), Trigger.STOP, Trigger.STOP.value, now)
 
     def _on_left(self, _event: ev.Left, _now: float) -> None:
         self._left = True
@@ -212,10 +212,9 @@ class ConsumerMachine:
             case TimerName.REBALANCE:
                 self._request_pass(Trigger.TIMER, now)
             case TimerName.NEXT_PASS:
+                self._carry_out(self.passes.due(now), now)
                 if self.settings.manual:
                     self._assign(now)
-                else:
-                    self._carry_out(self.passes.due(now), now)
             case TimerName.COMMIT:
                 self._commit_all(now)
             case TimerName.RENEW_LOCKS:
@@ -306,12 +305,28 @@ class ConsumerMachine:
         self._context.out.append(RenewHeartbeat((event.topic,)))
 
     def _on_unsubscribed(self, event: ev.Unsubscribed, now: float) -> None:
-        self.passes.remove_topic(event.topic)
         self._context.out.append(RenewHeartbeat())
-        for queue, held in list(self.held.items()):
-            if queue.topic == event.topic:
-                self._releases.begin(held, now, Reason.UNSUBSCRIBED.value)
+        given_up = [held for queue, held in self.held.items() if queue.topic == event.topic]
+        self._give_up(given_up, Trigger.SUBSCRIPTION, Reason.UNSUBSCRIBED.value, now)
+        self.passes.remove_topic(event.topic)
         self._limits_changed(now)
+
+    def _give_up(
+        self, some: Iterable[HeldQueue], trigger: Trigger, reason: str, now: float
+    ) -> None:
+        """Give queues up without a pass, and tell of that topic by topic."""
+        by_topic: dict[str, list[HeldQueue]] = {}
+        for held in some:
+            if not held.released:
+                by_topic.setdefault(held.queue.topic, []).append(held)
+        for topic, given_up in by_topic.items():
+            going = frozenset(held.queue for held in given_up)
+            target = (
+                self._manual_target(topic, trigger, going)
+                if self.settings.manual
+                else self.passes.present(topic, trigger, going)
+            )
+            self._holdings.give_up(given_up, target, now, reason)
 
     def _on_members(self, event: ev.MembersListed, now: float) -> None:
         if event.members is not None and self.settings.locking:
@@ -335,43 +350,46 @@ class ConsumerMachine:
             self._pulls.limits_changed(now)
 
     def _located(self, held: HeldQueue, now: float) -> None:
-        self.passes.settled(held.queue)
+        self.passes.located(held.queue)
         self._pulls.pull(held, now)
 
-    def _try_again_soon(self, now: float) -> None:
-        if self.settings.manual:
-            self._context.set_timer(TimerName.NEXT_PASS, self.settings.rebalance_retry_s)
-        else:
-            self._carry_out(self.passes.retry(Trigger.RETRY, now), now)
+    def _not_located(self, held: HeldQueue, now: float) -> None:
+        self._carry_out(self.passes.not_located(held.queue, now), now)
 
     def _progressed(self, held: HeldQueue, now: float) -> None:
         self._pulls.progressed(held, now)
 
     def _offset_moved(self, held: HeldQueue, offset: int, now: float) -> None:
         held.reset_offset = offset
-        self._releases.begin(held, now, f"offset moved to {offset}")
+        self._give_up((held,), Trigger.OFFSET, f"offset moved to {offset}", now)
 
     def _on_lock_answered(self, event: ev.LockAnswered, now: float) -> None:
         self._locks.answered(event, now)
+        self._releases.renewed(event)
         self._take_overs.plan(now)
 
     def _lock_lost(self, held: HeldQueue, why: str, now: float) -> None:
         if not held.released:
             path = held.queue.path
             self._context.warn(f"lock {path}", f"{path}: {why}; giving the queue up")
-            self._releases.begin(held, now, "lock lost")
+            self._give_up((held,), Trigger.LOCK, Reason.LOCK_LOST.value, now)
+        else:
+            held.followed = True  # what fails from now on is the next owner's, too
 
     def _on_assigned(self, event: ev.Assigned, now: float) -> None:
         self._assigned = event.queues
         self._assign(now)
 
     def _assign(self, now: float) -> None:
-        topics = {queue.topic for queue in (*self._assigned, *self.held)}
-        me = (self.settings.client_id,)
-        for topic in sorted(topics):
-            queues = frozenset(queue for queue in self._assigned if queue.topic == topic)
-            target = Target(topic, queues, Trigger.SUBSCRIPTION, me, "MANUAL")
+        for topic in sorted({queue.topic for queue in (*self._assigned, *self.held)}):
+            target = self._manual_target(topic, Trigger.SUBSCRIPTION, frozenset())
             self._holdings.move_to(target, now)
+
+    def _manual_target(
+        self, topic: str, trigger: Trigger, without: frozenset[MessageQueue]
+    ) -> Target:
+        chosen = frozenset(queue for queue in self._assigned if queue.topic == topic)
+        return Target(topic, chosen - without, trigger, (self.settings.client_id,), "MANUAL")
 
     def _on_seek(self, event: ev.SeekRequested, now: float) -> None:
         held = self.held.get(event.queue)
@@ -389,19 +407,26 @@ class ConsumerMachine:
     def _on_offsets_reset(self, event: ev.OffsetsReset, now: float) -> None:
         for queue, offset in event.offsets.items():
             held = self.held.get(queue)
-            if held is not None and held.process is not None:
+            if held is None:
+                continue
+            if held.state in {HeldState.LOCATING, HeldState.HANDING_OVER}:
+                held.reset_offset = offset  # counts when the answer is there
+            elif held.process is not None:
                 self._offset_moved(held, offset, now)
 
     def _gone(self, held: HeldQueue, now: float) -> None:
-        self._holdings.gone(held, now)
+        self._reports.went(held, now)
         if self._context.stopping:
-            self._leave_when_empty()
+            if not self.held:
+                self._context.out.append(Leave())
             return
         self._pulls.room_for_all(now)
+        if held.process is None and not held.wanted_again:
+            return  # it was never had: whoever wants it tries again in time
         if self.settings.manual:
             if held.queue in self._assigned:
-                self._try_again_soon(now)
-        elif held.process is not None and self.passes.wants(held.queue):
+                self._assign(now)
+        elif self.passes.wants(held.queue):
             self._request_pass(Trigger.RELEASE, now)
 
     # ---- results -----------------------------------------------------------------------------
@@ -423,3 +448,5 @@ class ConsumerMachine:
         held = self._context.current(event.queue, event.epoch)
         if held is not None and held.process is not None:
             self._delivery.sent_back(held, event, now)
+            if held.released:
+                self._releases.returned(held, now)

@@ -1,9 +1,9 @@
 """When to rebalance, and what the member list makes of the queues.
 
 A pass asks one broker for the group's members and computes every topic's target from that one
-list. Passes are requested by triggers, gathered over a short gap, and repeated soon (with a
-back-off that doubles) when something was missing: the list, a route, this member itself. A pass
-that cannot decide keeps what is held.
+list. Passes are requested by triggers, gathered over a short gap, and repeated soon when something
+was missing: the list, a route, this member itself, the offset of a queue. How soon follows from how
+often the same has been missing in a row. A pass that cannot decide keeps what is held.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from gimbalmq.core.allocation import Strategy
 from gimbalmq.core.allocation.base import BuiltIn
 from gimbalmq.core.consumer.absence import Absence
+from gimbalmq.core.consumer.back_off import BackOff
 from gimbalmq.core.consumer.effects import (
     AskAbsent,
     Effect,
@@ -43,6 +44,10 @@ __all__ = ["PassPlanner", "Target"]
 #: How often a doubtful member list is asked for again before it is believed.
 _DOUBTS_MAX = 2
 _RETRY_TOPIC_PREFIX = "%RETRY%"
+#: What stands in the place of a strategy where every member has everything.
+_BROADCASTING = "BROADCASTING"
+#: The cause of a pass that could not begin for want of a list to believe.
+_MEMBERS = "the member list"
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -76,7 +81,7 @@ class PassPlanner:
         #: When the timer of the next gathered or repeated pass runs out, and what that is for.
         self._planned_at = float("inf")
         self._planned_for = Trigger.START
-        self._failures = 0
+        self._back_off = BackOff(settings.rebalance_retry_s, settings.rebalance_interval_s)
         self._doubts = 0
         #: Ids that the list that was believed last names more than once.
         self.repeated: tuple[str, ...] = ()
@@ -90,8 +95,9 @@ class PassPlanner:
             if settings.rejoin_grace_s is None
             else Absence(settings.client_id, settings.rejoin_grace_s)
         )
-        #: The members of the list that was believed last.
+        #: The members of the list that was believed last, and what was shared out by then.
         self._listed: tuple[str, ...] = ()
+        self._used = ""
         #: Of the published weights that are used, by topic.
         self._versions: Mapping[str, int] = {}
 
@@ -117,9 +123,15 @@ class PassPlanner:
         """Whether a pass has said what this member should own."""
         return bool(self._wanted)
 
-    def settled(self, _queue: MessageQueue) -> None:
-        """A queue was located: the next trouble starts with a short pause again."""
-        self._failures = 0
+    def present(self, topic: str, trigger: Trigger, without: frozenset[MessageQueue]) -> Target:
+        """What this member should own of a topic by the last pass, but for some queues."""
+        mine = self._wanted.get(topic, frozenset()) - without
+        known = self._queues.get(topic) or frozenset()
+        return Target(topic, mine, trigger, self._listed, self._used, known)
+
+    def located(self, queue: MessageQueue) -> None:
+        """A queue that this member should own is found: its next trouble is tried again soon."""
+        self._back_off.settled(queue)
 
     def add_topic(self, topic: str) -> None:
         """Share out one more topic, once its route is known."""
@@ -129,6 +141,14 @@ class PassPlanner:
         """Share out a topic no longer."""
         self._queues.pop(topic, None)
         self._wanted.pop(topic, None)
+        self._back_off.settled(topic)
+        self._forget_queues(topic)
+
+    def _forget_queues(self, topic: str) -> None:
+        """Queues that are not wanted any more are no trouble."""
+        for cause in self._back_off.failing():
+            if isinstance(cause, MessageQueue) and cause.topic == topic and not self.wants(cause):
+                self._back_off.settled(cause)
 
     # ---- when --------------------------------------------------------------------------------
 
@@ -145,9 +165,16 @@ class PassPlanner:
             return self._later(trigger, wait_s, now)
         return self._begin(trigger, now)
 
-    def retry(self, trigger: Trigger, now: float) -> list[Effect]:
-        """Ask for a pass after a pause that doubles with each failure in a row."""
-        return self._later(trigger, self._back_off(), now) if self._active else []
+    def not_located(self, queue: MessageQueue, now: float) -> list[Effect]:
+        """A queue that this member should own has no offset yet: plan to try again."""
+        return self._retry(queue, now)
+
+    def _retry(
+        self, cause: str | MessageQueue, now: float, trigger: Trigger = Trigger.RETRY
+    ) -> list[Effect]:
+        pause_s = self._back_off.failed(cause)
+        wanted = self._active or self._settings.manual
+        return self._later(trigger, pause_s, now) if wanted else []
 
     def due(self, now: float) -> list[Effect]:
         """The timer of a gathered or repeated pass ran out."""
@@ -160,11 +187,6 @@ class PassPlanner:
         self._planned_for = trigger
         self._planned_at = now + delay_s
         return [SetTimer(TimerName.NEXT_PASS, delay_s)]
-
-    def _back_off(self) -> float:
-        delay_s = self._settings.rebalance_retry_s * 2.0 ** min(self._failures, 16)
-        self._failures += 1
-        return min(delay_s, self._settings.rebalance_interval_s)
 
     def _begin(self, trigger: Trigger, now: float) -> list[Effect]:
         self._trigger = trigger
@@ -202,6 +224,7 @@ class PassPlanner:
         members, effects = self._believe(sorted_as_java(event.members))
         if members is None:
             return [], [*effects, *self._again_soon(now)]
+        self._back_off.settled(_MEMBERS)
         waits, waiting = self._absent_members(members, now)
         effects += waiting
         if waits is None:
@@ -213,28 +236,39 @@ class PassPlanner:
         strategy, reason = ground.strategy()
         if reason and not self._settings.broadcasting:
             effects.append(Warn(f"strategy {group}", reason))
+        self._used = _BROADCASTING if self._settings.broadcasting else strategy.name
+        targets, missing = self._targets(ground, strategy, effects)
+        effects += self._next_pass(missing, now)
+        return targets, effects
+
+    def _targets(
+        self, ground: Ground, strategy: Strategy, effects: list[Effect]
+    ) -> tuple[list[Target], list[str]]:
+        """What this member should own, and the topics of which that cannot be said."""
         targets: list[Target] = []
-        complete = True
+        missing: list[str] = []
         for topic, queues in self._queues.items():
+            # As in Java: trouble of a retry topic is quiet, and no reason to try again soon.
+            quiet = topic.startswith(_RETRY_TOPIC_PREFIX)
             try:
                 target = self._target(topic, queues, ground, strategy, effects)
             except AllocationError as error:
-                if topic.startswith(_RETRY_TOPIC_PREFIX):
-                    continue  # as in Java: quiet, and no reason to try again soon
-                effects.append(
-                    Warn(
-                        f"allocate {topic}",
-                        f"group {group}, topic {topic}: {error}; current queues are kept",
-                    )
-                )
                 target = None
-            if target is None:
-                complete = False
-            else:
-                self._wanted[topic] = target.queues
+                if not quiet:
+                    group = self._settings.group
+                    text = f"group {group}, topic {topic}: {error}; current queues are kept"
+                    effects.append(Warn(f"allocate {topic}", text))
+            if target is not None:
+                self._decide(target)
                 targets.append(target)
-        effects += self._next_pass(now, complete=complete)
-        return targets, effects
+            elif not quiet:
+                missing.append(topic)
+        return targets, missing
+
+    def _decide(self, target: Target) -> None:
+        self._wanted[target.topic] = target.queues
+        self._back_off.settled(target.topic)
+        self._forget_queues(target.topic)
 
     def ground(self, now: float) -> Ground:
         """What queues are shared out by at this moment, for those who ask why."""
@@ -328,15 +362,15 @@ class PassPlanner:
     def _again_soon(self, now: float) -> list[Effect]:
         if self._again is not None:
             return self.request(self._again, now)
-        return self.retry(self._trigger, now)
+        return self._retry(_MEMBERS, now, self._trigger)
 
-    def _next_pass(self, now: float, *, complete: bool) -> list[Effect]:
-        interval = SetTimer(TimerName.REBALANCE, self._settings.rebalance_interval_s)
+    def _next_pass(self, missing: Iterable[str], now: float) -> list[Effect]:
+        effects: list[Effect] = [SetTimer(TimerName.REBALANCE, self._settings.rebalance_interval_s)]
         if self._again is not None:
-            return [interval, *self.request(self._again, now)]
-        if not complete:
-            return [interval, *self.retry(Trigger.RETRY, now)]
-        return [interval]
+            return effects + self.request(self._again, now)
+        for topic in missing:
+            effects += self._retry(topic, now)
+        return effects
 
     def _believe(self, members: list[str]) -> tuple[tuple[str, ...] | None, list[Effect]]:
         """Doubt a list that lacks this member or names one twice: ask again before acting.
@@ -357,7 +391,6 @@ class PassPlanner:
         self._doubts += 1
         if self._doubts <= _DOUBTS_MAX:
             return None, effects
-        self._failures = max(self._failures, 1)
         self.repeated = repeated_ids(members)
         if self.repeated:
             group, text = self._settings.group, shared_id_warning(self.repeated, me)
@@ -381,7 +414,7 @@ class PassPlanner:
                 )
             return None
         if self._settings.broadcasting:
-            return Target(topic, queues, self._trigger, ground.listed, "BROADCASTING", queues)
+            return Target(topic, queues, self._trigger, ground.listed, _BROADCASTING, queues)
         together = ground.pot(topic, strategy)
         if together is None:
             return None

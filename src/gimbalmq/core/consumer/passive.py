@@ -16,15 +16,17 @@ from gimbalmq.core.consumer.effects import (
     Announce,
     Effect,
     Leave,
-    RebalanceReport,
     RenewHeartbeat,
     Stopped,
+    Warn,
 )
 from gimbalmq.core.consumer.events import TimerName, Trigger
 from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.passes import PassPlanner, Target
+from gimbalmq.core.consumer.reports import report_of
 from gimbalmq.core.consumer.settings import ConsumerSettings
+from gimbalmq.core.rebalance import Reason
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 
 __all__ = ["PassiveMachine"]
@@ -54,6 +56,7 @@ class PassiveMachine:
             ev.MembersListed: self._on_members,
             ev.Subscribed: self._on_subscribed,
             ev.Unsubscribed: self._on_unsubscribed,
+            ev.OffsetsReset: self._on_offsets_reset,
             ev.StopRequested: self._on_stop_requested,
             ev.Left: self._on_left,
         }
@@ -85,36 +88,49 @@ class PassiveMachine:
         return [RenewHeartbeat((event.topic,))]  # the pass follows with its route
 
     def _on_unsubscribed(self, event: ev.Unsubscribed, _now: float) -> list[Effect]:
+        given_up = self._give_up(event.topic, Trigger.SUBSCRIPTION, Reason.UNSUBSCRIBED.value)
         self.passes.remove_topic(event.topic)
-        self._owned.pop(event.topic, None)
-        return [RenewHeartbeat()]
+        return [RenewHeartbeat(), *given_up]
 
     def _on_members(self, event: ev.MembersListed, now: float) -> list[Effect]:
         targets, effects = self.passes.members_listed(event, now)
         for target in targets:
-            before = self._owned.get(target.topic, frozenset())
-            if before != target.queues:
-                self._owned[target.topic] = target.queues
-                effects.append(Announce(self._report(target, before)))
+            effects += self._change(target, Reason.NOT_IN_TARGET.value)
         return effects
 
-    def _report(self, target: Target, before: frozenset[MessageQueue]) -> RebalanceReport:
-        return RebalanceReport(
-            group=self.settings.group,
-            trigger=target.trigger,
-            members=target.members,
-            strategy=target.strategy,
-            acquired=tuple(sorted_queues(target.queues - before)),
-            revoked=tuple(sorted_queues(before - target.queues)),
-            kept=len(before & target.queues),
-            topic=target.topic,
-            all_queues=tuple(sorted_queues(target.all_queues)),
-            mine=tuple(sorted_queues(target.queues)),
+    def _give_up(self, topic: str, trigger: Trigger, why: str) -> list[Effect]:
+        owned = self._owned.get(topic, frozenset())
+        return self._change(self.passes.present(topic, trigger, owned), why)
+
+    def _change(self, target: Target, why: str) -> list[Effect]:
+        """Own what the target says, and tell of it if that is not what was owned before."""
+        before = self._owned.pop(target.topic, frozenset())
+        if target.queues:
+            self._owned[target.topic] = target.queues
+        if before == target.queues:
+            return []
+        came = [(queue, Reason.NEW.value) for queue in sorted_queues(target.queues - before)]
+        went = [(queue, why) for queue in sorted_queues(before - target.queues)]
+        kept = len(before & target.queues)
+        return [Announce(report_of(self.settings.group, target, came, went, kept=kept))]
+
+    def _on_offsets_reset(self, event: ev.OffsetsReset, _now: float) -> list[Effect]:
+        queues = ", ".join(queue.path for queue in sorted_queues(event.offsets))
+        text = (
+            f"group {self.settings.group}: offsets of {queues} were reset, which changes nothing "
+            "here: the user of a classic pull consumer keeps its offsets itself; have it commit "
+            "the new ones"
         )
+        return [Warn(f"reset {self.settings.group}", text)]
 
     def _on_stop_requested(self, _event: ev.StopRequested, _now: float) -> list[Effect]:
         self.passes.stop()
-        return [Leave()]
+        given_up = [
+            effect
+            for topic in tuple(self._owned)
+            for effect in self._give_up(topic, Trigger.STOP, Trigger.STOP.value)
+        ]
+        return [*given_up, Leave()]
 
     def _on_left(self, _event: ev.Left, _now: float) -> list[Effect]:
         self._left = True

@@ -4,8 +4,10 @@ Each step is answered before the next begins, and a queue that is on its way out
 the last: nobody takes it again before. When listeners do not finish in time, a queue whose lock is
 needed stays (its next owner would start beside them), and any other is handed over with a warning.
 
-Without its lock a queue's offset is not stored: the next owner may have begun, and a broker keeps
-whatever comes last, so an offset of ours could undo one of theirs.
+The offset is stored when no message is on its way back to a broker: one that is both sent back and
+left uncommitted comes twice, and so does everything above it. Without its lock a queue's offset is
+not stored: the next owner may have begun, and a broker keeps whatever comes last, so an offset of
+ours could undo one of theirs.
 
 Decides neither which queues are given up nor what follows when one is gone.
 """
@@ -16,8 +18,16 @@ from collections.abc import Callable
 
 from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Cancel, HandOver, Unlock
-from gimbalmq.core.consumer.events import Cancelled, Consumed, HandedOver, TimerName, Unlocked
+from gimbalmq.core.consumer.events import (
+    Cancelled,
+    Consumed,
+    HandedOver,
+    LockAnswered,
+    TimerName,
+    Unlocked,
+)
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
+from gimbalmq.core.rebalance import Reason
 
 __all__ = ["Release"]
 
@@ -36,7 +46,8 @@ class Release:
             return
         held.released_at = now
         held.reason = reason
-        if held.permit is not None:
+        held.followed = _followed(held, reason, now)
+        if held.permit is not None and (held.followed or self._context.settings.ordered):
             held.permit.valid_until = 0.0
         if held.process is None:
             self.let_go(held, now)
@@ -50,21 +61,48 @@ class Release:
         if held is None or held.state is not HeldState.DRAINING:
             return
         held.running = event.running
-        if not held.running:
-            self._hand_over(held, now)
-        else:
+        if held.running or held.returning:
             self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
+        else:
+            self._hand_over(held, now)
+
+    def renewed(self, event: LockAnswered) -> None:
+        """Messages before those that have begun may start for as long as the lock is sure to hold."""
+        for queue, epoch in event.asked:
+            held = self._context.current(queue, epoch)
+            if held is None or held.permit is None or held.state is not HeldState.DRAINING:
+                continue
+            sure = event.granted is not None and queue in event.granted
+            if sure and event.sent_at < held.permit.valid_until:
+                held.permit.valid_until = event.sent_at + self._context.settings.lock_trust_s
 
     def consumed(self, held: HeldQueue, event: Consumed, now: float) -> None:
-        """Listeners have ended; what failed or did not start is left to the next owner."""
-        held.running -= event.until - event.first
-        if held.state is HeldState.DRAINING and held.running <= 0:
+        """Listeners have ended; what did not start is left to the next owner."""
+        if held.running is not None:
+            held.running -= event.until - event.first
+        self.returned(held, now)
+
+    def returned(self, held: HeldQueue, now: float) -> None:
+        """A message has gone back, or could not: go on when nothing else is under way."""
+        if held.state is HeldState.DRAINING and held.running == 0 and not held.returning:
             self._hand_over(held, now)
 
     def drain_overdue(self, held: HeldQueue, now: float) -> None:
-        """The time for running listeners is over."""
+        """The time for running listeners, and for what goes back, is over."""
         if held.state is not HeldState.DRAINING:
             return
+        if held.running:
+            self._listeners_overdue(held, now)
+            return
+        self._context.warn(
+            f"drain {held.queue.path}",
+            f"{held.queue.path}: failed messages that no broker has taken back after "
+            f"{self._context.drain_s:g} s: {held.returning}; the queue is handed over, and its "
+            "next owner gets them again, with what follows them",
+        )
+        self._hand_over(held, now)
+
+    def _listeners_overdue(self, held: HeldQueue, now: float) -> None:
         late = (
             f"{held.queue.path}: {held.running} messages still in listeners "
             f"after {self._context.drain_s:g} s"
@@ -80,6 +118,8 @@ class Release:
             self._context.set_timer(TimerName.DRAIN, self._context.drain_s, held)
             return
         held.overdue = True
+        # What was still to start before the messages that have begun is the next owner's, too.
+        self._context.out.append(Cancel(held.queue, held.epoch))
         self._context.warn(
             f"drain {held.queue.path}",
             f"{late}; the queue is handed over and they will be delivered again to its next owner",
@@ -99,6 +139,7 @@ class Release:
         held.give_up(HeldState.HANDING_OVER)
         if held.reset_offset is not None:
             offset, force = held.reset_offset, True
+            held.reset_offset = None
         else:
             offset, force = held.process.commit_offset, False
         self._context.out.append(HandOver(held.queue, held.epoch, offset, force))
@@ -107,6 +148,9 @@ class Release:
         """The last offset is stored, or could not be."""
         held = self._context.current(event.queue, event.epoch)
         if held is None or held.state is not HeldState.HANDING_OVER:
+            return
+        if held.reset_offset is not None:
+            self._hand_over(held, now)  # moved by an operator meanwhile
             return
         if event.reason:
             self._context.warn(
@@ -134,3 +178,10 @@ class Release:
         del self._context.held[held.queue]
         self._context.past.add(held.tally)
         self._gone(held, now)
+
+
+def _followed(held: HeldQueue, reason: str, now: float) -> bool:
+    """Whether another member may begin with a queue before this one has let go of it."""
+    if reason == Reason.LOCK_LOST.value or not held.sure(now):
+        return True
+    return held.permit is None and reason == Reason.NOT_IN_TARGET.value

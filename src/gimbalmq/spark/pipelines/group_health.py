@@ -122,7 +122,8 @@ def _events(
                 raise
             tell(f"no member keeps events (there is no topic {place}): moves are those seen")
             return None
-    tell(f"{len(found)} rebalances told by members in {options.events}")
+    told = sum(event.decides for event in found)
+    tell(f"{told} rebalances told by members in {options.events}")
     return found
 
 

@@ -67,7 +67,7 @@ def summarize(events: Sequence[RebalanceEvent], *, period_s: float) -> Rebalance
     for move in given:
         by_queue.setdefault(move.queue, []).append(move)
     return Rebalances(
-        len(events),
+        sum(event.decides for event in events),
         len(given),
         *_pauses(given),
         periods=tuple(_period(at_ms, by_period[at_ms]) for at_ms in sorted(by_period)),

@@ -76,7 +76,7 @@ class SimExecutor:
         self._process.soon(self._wake)
 
     def cancel(self, queue: MessageQueue, epoch: int) -> int:
-        """Discard what waits of a queue; returns how many messages workers still hold."""
+        """Give a queue up; returns how many messages of it run or still have to."""
         return self._claims.cancel(queue, epoch)
 
     def accounted(self, done: Consumed) -> None:
@@ -102,7 +102,7 @@ class SimExecutor:
             # An ordered run is claimed whole: its length is not left to chance.
             ordered = self._claims.waiting[0].ordered
             most = 1 if ordered else self._world.chance.randint(1, _RUN_MESSAGES)
-            _number, consume, first, until = self._claims.claim(most)
+            consume, first, until = self._claims.claim(most)
             self._idle -= 1
             run = _Run(consume, first, until, self._now())
             self._runs.append(run)
@@ -169,7 +169,7 @@ class SimExecutor:
     def _give_back(self, run: _Run) -> bool:
         consume, permit = run.consume, run.consume.permit
         ended = permit is not None and self._now() >= permit.valid_until
-        if ended or self._claims.is_cancelled(consume):
+        if ended or self._claims.is_over(consume, run.until):
             return False
         self._claims.give_back(consume, run.position, run.until)
         return True
