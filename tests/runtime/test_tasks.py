@@ -9,7 +9,6 @@ from gimbalmq.core.consumer.effects import Permit
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.verdict import DeadLetter, RetryLater
 from gimbalmq.runtime.listening import ListenerSettings
-from gimbalmq.runtime.running import RunningWork
 from gimbalmq.runtime.tasks import LoopListening, TaskPool
 from runtime.test_workers import QUEUE, RETRY, consume_of
 
@@ -252,19 +251,5 @@ def test_a_task_that_outlives_the_stop_is_cancelled():
         assert not await stage.pool.join(0.01)
         stage.threads.shutdown()
         assert stage.runs == []
-
-    asyncio.run(main())
-
-
-def test_another_thread_may_have_a_listener_run():
-    async def main():
-        async def listen(_message):
-            await asyncio.sleep(0)
-            raise RetryLater
-
-        async with Stage(listen) as stage:
-            work = RunningWork(consume_of(1), 0, 1, time.monotonic())
-            done = await asyncio.to_thread(stage.listening.run, work, 60.0)
-            assert done.failures == ((0, 0),)
 
     asyncio.run(main())

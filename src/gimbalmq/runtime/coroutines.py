@@ -11,10 +11,17 @@ import asyncio
 import inspect
 import threading
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-__all__ = ["CoroutineListener", "CoroutineThread", "coroutine_stack", "is_coroutine_listener"]
+__all__ = [
+    "CoroutineListener",
+    "CoroutineThread",
+    "contained",
+    "coroutine_stack",
+    "is_coroutine_listener",
+    "taken_out",
+]
 
 CoroutineListener = Callable[[Any], Coroutine[Any, Any, object]]
 
@@ -71,12 +78,10 @@ class CoroutineThread:
         thread_id = threading.get_ident()
         self._waited_for[thread_id] = coroutine
         try:
-            outcome, error = asyncio.run_coroutine_threadsafe(_contained(coroutine), loop).result()
+            awaited = asyncio.run_coroutine_threadsafe(contained(coroutine), loop).result()
         finally:
             del self._waited_for[thread_id]
-        if error is not None:
-            raise error
-        return outcome
+        return taken_out(*awaited)
 
     def stack_of(self, thread_id: int) -> str | None:
         """Where the coroutine is that a thread waits for; None when it waits for none."""
@@ -119,14 +124,19 @@ class CoroutineThread:
             loop.close()
 
 
-async def _contained(
-    coroutine: Coroutine[Any, Any, object],
-) -> tuple[object, BaseException | None]:
+async def contained(awaited: Awaitable[object]) -> tuple[object, BaseException | None]:
     """What a coroutine returns, or raises that would end the loop and all who wait for it."""
     try:
-        return await coroutine, None
+        return await awaited, None
     except (SystemExit, KeyboardInterrupt) as error:
         return None, error
+
+
+def taken_out(outcome: object, error: BaseException | None) -> object:
+    """What was contained, on the thread that waited for it."""
+    if error is not None:
+        raise error
+    return outcome
 
 
 async def _cancel_others() -> None:

@@ -11,16 +11,15 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
 from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.core.process_queue import Batch
 from gimbalmq.flows.effects import Instant
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.sharing import Sharing
+from gimbalmq.model.verdict import Commit, DeadLetter, RetryLater, Rollback, Suspend
 from gimbalmq.runtime.listening import Listening
-from gimbalmq.runtime.running import RunningWork
 from gimbalmq.wire.absence import ABSENT_PROPERTY, encode_absent
 from gimbalmq.wire.bodies import ConsumeResult, QueueInfo, RunningInfo
 from gimbalmq.wire.codes import CLIENT_VERSION, version_name
@@ -29,6 +28,9 @@ from gimbalmq.wire.sharing import SHARING_PROPERTY, encode_sharing
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["consume_directly", "running_info", "thread_stacks"]
+
+#: As many places of an error's way as Java tells.
+_PLACES: Final = 2
 
 
 def running_info(
@@ -100,14 +102,36 @@ def consume_directly(
     listening: Listening, message: ReceivedMessage, *, ordered: bool
 ) -> ConsumeResult:
     """Have a listener consume one message now, outside of any queue, and say what it did."""
-    batch = Batch([message], [message.queue_offset], len(message.stored_body))
-    queue = MessageQueue(message.topic, message.broker, message.queue_id)
     started = time.monotonic()
-    work = RunningWork(Consume(queue, 0, batch, 0, 1, ordered), 0, 1, started)
-    done = listening.run(work, 60.0)
-    failed = bool(done.failures) or done.reached is not None
+    result, remark = _outcome(listening, message, ordered=ordered)
     return ConsumeResult(
-        result="CR_LATER" if failed else "CR_SUCCESS",
+        result=result,
         order=ordered,
+        auto_commit=listening.auto_commit,
+        remark=remark,
         spent_ms=int((time.monotonic() - started) * 1000),
+    )
+
+
+def _outcome(
+    listening: Listening, message: ReceivedMessage, *, ordered: bool
+) -> tuple[str, str | None]:
+    try:
+        verdict = listening.directly(message)
+    except (RetryLater, Suspend, DeadLetter) as signal:
+        return "CR_LATER", str(signal)
+    except BaseException as error:  # noqa: BLE001 - whatever it raises is the answer
+        return "CR_THROW_EXCEPTION", _described(error)
+    if ordered and verdict is Commit:
+        return "CR_COMMIT", None
+    if ordered and verdict is Rollback:
+        return "CR_ROLLBACK", None
+    return "CR_SUCCESS", None
+
+
+def _described(error: BaseException) -> str:
+    """What was raised, and the innermost places that it came through."""
+    places = traceback.extract_tb(error.__traceback__)[-_PLACES:]
+    return "".join(traceback.format_exception_only(error)).strip() + "".join(
+        f"\n  in {place.name}, {place.filename}:{place.lineno}" for place in reversed(places)
     )

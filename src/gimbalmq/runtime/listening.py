@@ -49,6 +49,18 @@ class Listening:
         """Up to how many messages a listener gets at once."""
         return self._settings.batch_size
 
+    @property
+    def auto_commit(self) -> bool:
+        """Whether what an ordered listener has had is done without its word."""
+        return self._settings.auto_commit
+
+    def directly(self, message: Any) -> object:
+        """Have the listener of a message's topic consume it now; raises what that raises."""
+        return self._listener(message.topic)(self._alone(message))
+
+    def _alone(self, message: Any) -> Any:
+        return message if self._settings.batch_size == 1 else [message]
+
     def run(self, work: RunningWork, share_after_s: float) -> Consumed:
         """Run over the work; a run of single messages may end early, to be shared."""
         if work.consume.ordered:

@@ -23,7 +23,12 @@ from gimbalmq.core.consumer.claims import Claims
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.runtime.coroutines import coroutine_stack, is_coroutine_listener
+from gimbalmq.runtime.coroutines import (
+    contained,
+    coroutine_stack,
+    is_coroutine_listener,
+    taken_out,
+)
 from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
 from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
@@ -52,11 +57,13 @@ class LoopListening(Listening):
         self._loop = asyncio.get_running_loop()
         self._threads = threads
 
-    def run(self, work: RunningWork, share_after_s: float) -> Consumed:
-        """Run over the work, from another thread, which waits for the loop."""
-        return asyncio.run_coroutine_threadsafe(
-            self.run_async(work, share_after_s), self._loop
-        ).result()
+    def directly(self, message: Any) -> object:
+        """Have the listener of a message's topic consume it; from another thread, which waits."""
+        outcome = super().directly(message)
+        if not inspect.isawaitable(outcome):
+            return outcome
+        awaited = asyncio.run_coroutine_threadsafe(contained(outcome), self._loop)
+        return taken_out(*awaited.result())
 
     async def run_async(self, work: RunningWork, share_after_s: float) -> Consumed:
         """Run over the work; a run of single messages may end early, to be shared."""
