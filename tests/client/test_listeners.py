@@ -206,7 +206,9 @@ def test_stopping_waits_for_a_coroutine(consumer_of, send, wait_for):
 
 @pytest.mark.rule("B10.24")
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-def test_a_hung_listener_raises_an_alarm_with_its_stack(consumer_of, send, wait_for, kind):
+def test_pitfall_24_a_hung_listener_raises_an_alarm_with_its_stack(
+    consumer_of, send, wait_for, kind
+):
     send(b"stuck")
     leave, found = threading.Event(), []
 
@@ -348,7 +350,7 @@ def test_a_good_sql_expression_filters(cluster, topic, group, send, wait_for):
 
 
 @pytest.mark.rule("B10.8")
-def test_a_queue_added_while_running_is_read_from_its_beginning(
+def test_pitfall_8_a_queue_added_while_running_is_read_from_its_beginning(
     cluster, topic, consumer_of, wait_for
 ):
     got = []
