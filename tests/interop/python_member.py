@@ -77,3 +77,49 @@ class PythonMember:
         self._reader.join(10.0)
         self._process.stdin.close()
         self._process.stdout.close()
+
+
+class PythonCrowd:
+    """A process of `crowd.py`: a member in each of many groups, which all die with it."""
+
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "interop.crowd"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_SCRIPT.parents[1],
+        )
+        self._lock = threading.Lock()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+
+    def join(self, nameserver, topic, name, place, **options):
+        options |= {"nameserver": nameserver, "name": name, "place": place}
+        return CrowdMember(self, topic, self.ask("join", topic, **options))
+
+    def ask(self, what, topic, **fields):
+        with self._lock:
+            self._process.stdin.write(json.dumps({"ask": what, "topic": topic, **fields}) + "\n")
+            self._process.stdin.flush()
+            return json.loads(self._process.stdout.readline())
+
+    def kill(self):
+        """End as a crash would; harmless when it has ended."""
+        self._process.kill()
+        self._process.wait(30.0)
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+class CrowdMember:
+    def __init__(self, crowd, topic, client_id):
+        self._crowd, self._topic = crowd, topic
+        self.client_id = client_id
+
+    def owned(self):
+        return frozenset(map(parse_queue, self._crowd.ask("owned", self._topic)))
