@@ -177,8 +177,9 @@ class JavaPeer:
     ) -> JavaPushConsumer:
         """Open a push consumer; it is a started member of the group when this returns.
 
-        `fail_times` makes its listener refuse each message that often. `report` is `full`,
-        `brief` (no body and properties) or `count` (for many messages: only counts them).
+        `fail_times` makes its listener refuse each message that often, `sleep_ms` makes it slow.
+        `report` is `full`, `brief` (no body and properties), `timed` (as `brief`, and when the
+        listener was done) or `count` (for many messages: only counts them).
         `instance` sets Java's instance name, `client_ip` the address part of the client id;
         allocation strategies take `virtual_nodes`, `rooms` and `fixed_queues`.
         """

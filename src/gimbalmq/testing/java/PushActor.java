@@ -155,14 +155,26 @@ final class PushActor implements Actor {
             size += message.getBody().length;
         }
         bytes.addAndGet(size);
+        List<Object> records = new ArrayList<>();
         if (!"count".equals(report)) {
-            List<Object> records = new ArrayList<>();
-            messages.forEach(message -> records.add(Records.received(message, queue, "brief".equals(report))));
-            Peer.emit(Json.map("event", "received", "actor", name, "accepted", accepted, "messages", records));
+            messages.forEach(message -> records.add(Records.received(message, queue, !"full".equals(report))));
+            emit("received", accepted, records);
         }
         if (sleepMs > 0) {
             Peer.pause(sleepMs);
         }
+        if ("timed".equals(report)) {
+            emit("ended", accepted, records);
+        }
         return accepted;
+    }
+
+    private void emit(String event, boolean accepted, List<Object> records) {
+        Peer.emit(Json.map(
+            "event", event,
+            "actor", name,
+            "at_ms", System.currentTimeMillis(),
+            "accepted", accepted,
+            "messages", records));
     }
 }
