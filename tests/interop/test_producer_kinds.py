@@ -67,6 +67,7 @@ def test_a_key_lands_in_the_queue_where_the_java_producer_puts_it(java_peer, pro
     assert ours == chosen == theirs
 
 
+@pytest.mark.matrix
 def test_delays_are_kept(java_peer, producer, topic, unique_name, server_version):
     with java_peer.push_consumer(unique_name("reader"), topic) as consumer:
         producer.send(Message(topic, b"level", delay_level=2))

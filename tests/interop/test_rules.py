@@ -14,6 +14,8 @@ from gimbalmq.wire.headers import send_request
 from gimbalmq.wire.names import dlq_topic, retry_topic
 from gimbalmq.wire.properties import format_properties
 
+pytestmark = pytest.mark.matrix
+
 
 @pytest.fixture
 def admin(rocketmq):

@@ -26,6 +26,7 @@ final class PushActor implements Actor {
     private final Stopwatch stopwatch = new Stopwatch();
     private final Map<MessageQueue, Long> firstMs = new ConcurrentHashMap<>();
     private final String report;
+    private final int retryLevel;
     private volatile int failTimes;
     private volatile long sleepMs;
 
@@ -33,10 +34,12 @@ final class PushActor implements Actor {
         this.name = name;
         report = args.text("report", "full");
         failTimes = args.count("fail_times", 0);
+        retryLevel = args.count("retry_level", 0);
         sleepMs = args.number("sleep_ms", 0);
         stopwatch.expect(args.number("expect", Long.MAX_VALUE));
+        // Without a name of its own, traces go to RocketMQ's topic for them.
         consumer = new DefaultMQPushConsumer(
-            args.text("group"), Clients.credentials(args), Clients.allocation(args));
+            args.text("group"), Clients.credentials(args), Clients.allocation(args), args.flag("trace"), null);
         Clients.configure(consumer, args);
         if (args.flag("broadcasting")) {
             // The enum lives in another package in each version; its own class finds the constant.
@@ -123,6 +126,7 @@ final class PushActor implements Actor {
     }
 
     private ConsumeConcurrentlyStatus concurrent(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
+        context.setDelayLevelWhenNextConsume(retryLevel);
         return consumed(messages, context.getMessageQueue())
             ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
             : ConsumeConcurrentlyStatus.RECONSUME_LATER;
