@@ -6,6 +6,7 @@ on a function, class, module (`pytestmark`) or parameter. Test files are read, n
 `--check` fails when
 - a marker names a rule that does not exist,
 - a rule of a resolved milestone has neither a test nor a stated deviation,
+- a pitfall (section B10) has no test that is named after its number,
 - docs/conformance.md is not what `--write` would write.
 
 A marker may name a whole section ("B2.6") while its rules have letters ("B2.6a"): the test is
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 _MILESTONES: Final = ("M1", "M2", "M3", "M4", "M5")
+#: The section of pitfalls: people look for their tests by number.
+_PITFALLS: Final = "B10."
 
 
 @dataclass(frozen=True)
@@ -164,12 +167,29 @@ def problems(specification: Specification, claims: Iterable[Marker]) -> list[str
         if claim.rule not in specification.known
     ]
     proven = {claim.rule for claim in claimed}
+    due = [
+        rule
+        for rule in specification.rules.values()
+        if rule.milestone in specification.resolved and not rule.deviation
+    ]
     found += [
         f"rule {rule.id} ({rule.milestone} is resolved): neither a test nor a deviation"
-        for rule in specification.rules.values()
-        if rule.milestone in specification.resolved and rule.id not in proven and not rule.deviation
+        for rule in due
+        if rule.id not in proven
+    ]
+    found += [
+        f"rule {rule.id}: none of its tests is named {_pitfall_name(rule)}..."
+        for rule in due
+        if rule.id.startswith(_PITFALLS)
+        and not any(
+            claim.rule == rule.id and f"::{_pitfall_name(rule)}" in claim.test for claim in claimed
+        )
     ]
     return found
+
+
+def _pitfall_name(rule: Rule) -> str:
+    return f"test_pitfall_{rule.id.removeprefix(_PITFALLS)}_"
 
 
 def render(specification: Specification, claims: Iterable[Marker]) -> str:

@@ -42,7 +42,9 @@ def member(cluster, topic, unique_name, tmp_path):
 
 
 @pytest.mark.rule("B10.23")
-def test_a_member_misses_nothing_that_is_sent_once_it_has_started(cluster, topic, member):
+def test_pitfall_23_a_member_misses_nothing_that_is_sent_once_it_has_started(
+    cluster, topic, member
+):
     with Producer("press", nameserver=cluster.nameserver) as producer:
         for number in range(20):
             producer.send(Message(topic, b"old %d" % number))
@@ -57,7 +59,7 @@ def test_a_member_misses_nothing_that_is_sent_once_it_has_started(cluster, topic
 
 
 @pytest.mark.rule("B10.23", "B5.5e")
-def test_a_member_goes_on_where_it_was_before_its_restart(cluster, topic, member):
+def test_pitfall_23_a_member_goes_on_where_it_was_before_its_restart(cluster, topic, member):
     with Producer("press", nameserver=cluster.nameserver) as producer:
         consumer, got = member("ann")
         with consumer:

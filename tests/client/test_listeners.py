@@ -59,6 +59,29 @@ def consumer_of(cluster, topic, group):
     return make
 
 
+# ---- side by side ---------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("B5.1j")
+@pytest.mark.parametrize("quick", [0, 500], ids=["at once", "after quick ones"])
+def test_twenty_slow_listeners_run_at_the_same_time_on_one_queue(
+    consumer_of, send, wait_for, quick
+):
+    # Whoever waits here alone, or with less than all, waits in vain.
+    all_are_here, met = threading.Barrier(20), []
+
+    def listener(message):
+        if message.body == b"slow":
+            met.append(all_are_here.wait(60.0))
+
+    with consumer_of(listener, workers=20) as consumer:
+        send(*[b"quick"] * quick)
+        wait_for(lambda: consumer.stats().consumed == quick)
+        send(*[b"slow"] * 20)
+        wait_for(lambda: consumer.stats().consumed == quick + 20)
+    assert sorted(met) == list(range(20))
+
+
 # ---- expired messages ----------------------------------------------------------------------------
 
 
@@ -232,7 +255,9 @@ def test_stopping_waits_for_a_coroutine(consumer_of, send, wait_for):
 
 @pytest.mark.rule("B10.24")
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-def test_a_hung_listener_raises_an_alarm_with_its_stack(consumer_of, send, wait_for, kind):
+def test_pitfall_24_a_hung_listener_raises_an_alarm_with_its_stack(
+    consumer_of, send, wait_for, kind
+):
     send(b"stuck")
     leave, found = threading.Event(), []
 
@@ -417,7 +442,7 @@ def test_a_good_sql_expression_filters(cluster, topic, group, send, wait_for):
 
 
 @pytest.mark.rule("B10.8")
-def test_a_queue_added_while_running_is_read_from_its_beginning(
+def test_pitfall_8_a_queue_added_while_running_is_read_from_its_beginning(
     cluster, topic, consumer_of, wait_for
 ):
     got = []

@@ -72,7 +72,7 @@ class Group:
 
 
 @pytest.mark.rule("B10.16")
-def test_a_rolling_restart_under_the_same_ids_moves_nothing_of_the_others(cluster):
+def test_pitfall_16_a_rolling_restart_under_the_same_ids_moves_nothing_of_the_others(cluster):
     with (
         Group(cluster, "rolling", 60.0) as group,
         Producer("load", nameserver=cluster.nameserver) as producer,

@@ -288,7 +288,7 @@ def test_mixed_versions_are_found_per_language():
 
 @pytest.mark.rule("B10.5")
 @pytest.mark.parametrize("other", [{"orders": "paid"}, {"payments": "*"}, {}])
-def test_unequal_subscriptions_are_found(other):
+def test_pitfall_5_unequal_subscriptions_are_found(other):
     ill = both(member(2, lambda one: change(one, subscriptions=other)))
     (found,) = diagnose(ill).findings
     assert (found.code, found.members) == ("UNEQUAL_SUBSCRIPTIONS", (IDS[2],))

@@ -60,7 +60,7 @@ def test_a_negative_stored_offset_counts_as_none():
     ],
 )
 @pytest.mark.parametrize("start", [LAST, FIRST, AT_NOON])
-def test_a_failed_query_is_raised_and_never_taken_for_an_offset(failure, kind, start):
+def test_pitfall_9_a_failed_query_is_raised_and_never_taken_for_an_offset(failure, kind, start):
     with pytest.raises(kind):
         Script(failure).run(start_offset("a:1", "billing", QUEUE, start))
 
@@ -138,7 +138,7 @@ def test_storing_waits_for_the_broker():
 
 @pytest.mark.rule("B10.2")
 @pytest.mark.parametrize("stored", [12, 13])
-def test_a_hand_over_never_moves_the_stored_offset_back(stored):
+def test_pitfall_2_a_hand_over_never_moves_the_stored_offset_back(stored):
     script = Script(ok(offset=stored))
     script.run(hand_over("a:1", "billing", QUEUE, 12))
     assert codes(script) == [RequestCode.QUERY_CONSUMER_OFFSET]

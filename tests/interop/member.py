@@ -1,23 +1,33 @@
 """A push consumer in a process of its own, so that a test can really kill it.
 
 Reads commands from standard input, one per line, and writes JSON lines: `ready`, one `got` per
-message before the listener returns, and the answers to `owned` and `stop`.
+message when its listener begins and one `done` before it returns, each with the time, and the
+answers to `owned` and `stop`.
 """
 
 import json
 import sys
 import threading
+import time
 
 from gimbalmq import PushConsumer
 
 
-def main(nameserver, group, topic, allocation, options="{}"):
+def main(nameserver, group, topic, allocation, listener_s="0", options="{}"):
     lock = threading.Lock()
 
     def say(**line):
         with lock:
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
+
+    def tell(event, message):
+        say(event=event, key=message.keys[0], at_ms=int(time.time() * 1000))
+
+    def listener(message):
+        tell("got", message)
+        time.sleep(float(listener_s))
+        tell("done", message)
 
     consumer = PushConsumer(
         group,
@@ -26,7 +36,7 @@ def main(nameserver, group, topic, allocation, options="{}"):
         start_from="first",
         **json.loads(options),
     )
-    consumer.subscribe(topic, listener=lambda message: say(event="got", key=message.keys[0]))
+    consumer.subscribe(topic, listener=listener)
     consumer.start()
     say(event="ready", client_id=consumer.client_id)
     for line in sys.stdin:

@@ -220,6 +220,7 @@ def test_a_group_without_members_is_moved_and_goes_on_there(
         eventually(lambda: set(again) == set(range(COUNT)))
 
 
+@pytest.mark.matrix
 @pytest.mark.timeout(200, func_only=True)
 def test_running_members_follow_a_reset(
     rocketmq, admin, producer, topic, group_name, eventually, server_version

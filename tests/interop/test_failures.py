@@ -3,6 +3,7 @@
 All of it on one cluster that no other test uses: a client's first call after such an event may fail.
 """
 
+import contextlib
 import itertools
 import os
 import threading
@@ -70,46 +71,6 @@ class Load:
         return lambda: sum(broker in {None, where} for _, where in self.stored[seen:]) >= count
 
 
-@pytest.fixture
-def consumed(cluster, topic, group_name):
-    got = set()
-    consumer = PushConsumer(group_name, nameserver=cluster.nameserver, start_from="first", **SOON)
-    consumer.subscribe(topic, listener=lambda message: got.add(int(message.body)))
-    with consumer:
-        yield got
-
-
-@pytest.mark.rule("B7.4b", "B9d", "B10.20")
-def test_a_broker_dies_and_returns_while_clients_go_on_by_themselves(
-    cluster, topic, consumed, eventually
-):
-    with Load(cluster.nameserver, topic) as load:
-        eventually(load.more(50, "broker-a"))
-        try:
-            cluster.kill("broker-a")
-            eventually(load.more(100, "broker-b"))
-        finally:
-            cluster.restart("broker-a")
-        eventually(load.more(20, "broker-a"), 90.0)
-    assert load.failed == [], "a send that fails on one broker is tried on the other"
-    eventually(lambda: consumed >= {number for number, _ in load.stored}, 90.0)
-
-
-def test_a_name_server_dies_and_returns_while_messages_flow(cluster, topic, consumed, eventually):
-    with Load(cluster.nameserver, topic) as load:
-        eventually(load.more(50))
-        try:
-            cluster.kill("nameserver")
-            eventually(load.more(100))
-        finally:
-            cluster.restart("nameserver")
-        eventually(load.more(50))
-    assert load.failed == []
-    eventually(lambda: consumed >= {number for number, _ in load.stored})
-
-
-# ---- frozen, as by a long garbage collection ---------------------------------------------------
-
 #: That clients have to a server: a consumer one, a producer one of its own and one of its caller's.
 CONNECTIONS = 3
 
@@ -145,26 +106,62 @@ def _target(path):
         return ""
 
 
+@pytest.fixture
+def flowing(cluster, topic, group_name, eventually):
+    """A load and its consumer. In the end all that was stored has arrived, and nothing is left."""
+
+    @contextlib.contextmanager
+    def flow(timeout_s=5.0, **options):
+        got = set()
+        before = holdings()
+        consumer = PushConsumer(
+            group_name, nameserver=cluster.nameserver, start_from="first", **SOON, **options
+        )
+        consumer.subscribe(topic, listener=lambda message: got.add(int(message.body)))
+        with consumer, Load(cluster.nameserver, topic, timeout_s) as load:
+            eventually(load.more(50, "broker-a"))
+            eventually(lambda: got)
+            threads = own_threads()
+            yield load
+            stored = {number for number, _ in load.stored}
+            eventually(lambda: got >= stored, 90.0)
+            eventually(lambda: own_threads() <= threads, 30.0)
+            eventually(lambda: max(connections(cluster).values()) <= CONNECTIONS, 30.0)
+        eventually(lambda: no_more_than(before), 30.0)
+
+    return flow
+
+
+@pytest.mark.matrix
+@pytest.mark.rule("B7.4b", "B9d", "B10.20")
+def test_a_broker_dies_and_returns_while_clients_go_on_by_themselves(cluster, flowing, eventually):
+    with flowing() as load:
+        try:
+            cluster.kill("broker-a")
+            eventually(load.more(100, "broker-b"))
+        finally:
+            cluster.restart("broker-a")
+        eventually(load.more(20, "broker-a"), 90.0)
+        assert load.failed == [], "a send that fails on one broker is tried on the other"
+
+
+@pytest.mark.matrix
+def test_a_name_server_dies_and_returns_while_messages_flow(cluster, flowing, eventually):
+    with flowing() as load:
+        try:
+            cluster.kill("nameserver")
+            eventually(load.more(100))
+        finally:
+            cluster.restart("nameserver")
+        eventually(load.more(50))
+        assert load.failed == []
+
+
 @pytest.mark.matrix
 @pytest.mark.parametrize("name", ["broker-a", "nameserver"])
-def test_clients_recover_by_themselves_from_a_frozen_server(
-    cluster, topic, group_name, eventually, name
-):
-    got = set()
-    before = holdings()
-    consumer = PushConsumer(
-        group_name,
-        nameserver=cluster.nameserver,
-        start_from="first",
-        heartbeat_broker_interval_s=1.0,
-        rebalance_interval_s=2.0,
-        **SOON,
-    )
-    consumer.subscribe(topic, listener=lambda message: got.add(int(message.body)))
-    with consumer, Load(cluster.nameserver, topic, timeout_s=2.0) as load:
-        eventually(load.more(50, "broker-a"))
-        eventually(lambda: got)
-        threads = own_threads()
+def test_clients_recover_by_themselves_from_a_frozen_server(cluster, flowing, eventually, name):
+    timers = {"heartbeat_broker_interval_s": 1.0, "rebalance_interval_s": 2.0}
+    with flowing(timeout_s=2.0, **timers) as load:
         for _ in range(2):
             cluster.pause(name)
             try:
@@ -174,12 +171,7 @@ def test_clients_recover_by_themselves_from_a_frozen_server(
             finally:
                 cluster.resume(name)
             eventually(load.more(50, "broker-a"), 60.0)
-        stored = {number for number, _ in load.stored}
-        eventually(lambda: got >= stored, 60.0)
-        eventually(lambda: own_threads() <= threads, 30.0)
-        eventually(lambda: max(connections(cluster).values()) <= CONNECTIONS, 30.0)
         assert not (name == "nameserver" and load.failed), "messages flow without a name server"
-    eventually(lambda: no_more_than(before), 30.0)
 
 
 # ---- producers ---------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ def test_an_expired_message_comes_again_while_its_listener_still_has_it(
     assert got == [(sent.message_id, 0), (sent.message_id, 1)]
 
 
+@pytest.mark.matrix
 def test_traces_of_a_consumer_are_found_by_mqadmin(
     rocketmq, topic, group_name, send, eventually, mqadmin
 ):

@@ -1,84 +1,8 @@
-"""Ordered groups, leases and broadcasting on a real broker, while members come and go."""
-
-import threading
-from collections import defaultdict
+"""Ordered groups and broadcasting on a real broker."""
 
 import pytest
 
 from gimbalmq import Commit, DeadLetter, Message, Producer, PushConsumer, Rollback
-
-KEYS = 8
-MESSAGES = 100
-
-
-class Inbox:
-    """What all members of a group received, by key, in the order of arrival."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self.by_key = defaultdict(list)
-
-    def take(self, message):
-        with self._lock:
-            self.by_key[message.keys[0]].append(int(message.body))
-
-    def count(self):
-        return sum(map(len, self.by_key.values()))
-
-
-@pytest.fixture
-def inbox():
-    return Inbox()
-
-
-@pytest.fixture
-def join(rocketmq, topic, group_name, inbox):
-    consumers = []
-
-    def start(**options):
-        consumer = PushConsumer(
-            group_name, nameserver=rocketmq.nameserver, start_from="first", **options
-        )
-        consumer.subscribe(topic, listener=inbox.take)
-        consumers.append(consumer.start())
-        return consumer
-
-    yield start
-    for consumer in consumers:
-        consumer.stop()
-
-
-def send_keyed(rocketmq, topic, first, until):
-    with Producer("shop", nameserver=rocketmq.nameserver) as producer:
-        for number in range(first, until):
-            for key in range(KEYS):
-                name = f"key-{key}"
-                body = str(number).encode()
-                producer.send(Message(topic, body, keys=[name], sharding_key=name))
-
-
-def owns(consumer, topic, count):
-    return lambda: sum(queue.topic == topic for queue in consumer.assignment()) == count
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("mode", ["ordered", "lease"])
-def test_clean_hand_overs_deliver_each_message_once(rocketmq, topic, inbox, join, eventually, mode):
-    options = {mode: True}
-    first = join(**options)
-    eventually(owns(first, topic, 8))
-    sender = threading.Thread(target=send_keyed, args=(rocketmq, topic, 0, MESSAGES))
-    sender.start()
-    second = join(**options)
-    eventually(owns(second, topic, 4))
-    first.stop()
-    eventually(owns(second, topic, 8))
-    sender.join()
-    eventually(lambda: inbox.count() >= KEYS * MESSAGES)
-    for key in range(KEYS):
-        got = inbox.by_key[f"key-{key}"]
-        # In order and each once; a concurrent group promises only the second.
-        assert (got if mode == "ordered" else sorted(got)) == list(range(MESSAGES))
 
 
 @pytest.mark.rule("B5.2")

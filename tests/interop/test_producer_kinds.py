@@ -68,6 +68,7 @@ def test_a_key_lands_in_the_queue_where_the_java_producer_puts_it(java_peer, pro
     assert ours == chosen == theirs
 
 
+@pytest.mark.matrix
 def test_delays_are_kept(java_peer, producer, topic, unique_name, server_version):
     has_timers = server_version.startswith("5.")
     due = datetime.now(UTC) + timedelta(seconds=4)

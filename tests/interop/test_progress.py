@@ -10,6 +10,7 @@ import pytest
 from gimbalmq import Admin, Message, Producer, PushConsumer
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.verdict import DeadLetter
+from gimbalmq.testing.mqadmin import mqadmin_all
 
 COUNT = 40
 
@@ -78,28 +79,62 @@ def test_stop_lets_running_listeners_finish_and_nothing_is_lost(
 
 
 @pytest.mark.matrix
-def test_mqadmin_shows_our_members_and_our_offsets(
-    rocketmq, producer, topic, group_name, eventually, mqadmin
+def test_mqadmin_shows_our_members_their_offsets_and_stacks_and_has_them_consume(
+    rocketmq, producer, topic, group_name, eventually, rocketmq_version
 ):
     got = []
-    send(producer, topic)
-    options = {"persist_consumer_offset_interval_s": 0.2}
-    with consuming(
-        rocketmq, group_name, topic, got.append, client_id="till-1", **options
-    ) as member:
+
+    def listener(message):
+        got.append(message.body)
+        if message.body == b"odd" and got.count(b"odd") > 1:
+            raise ValueError("once is enough")
+
+    send(producer, topic, COUNT - 2)
+    ids = [producer.send(Message(topic, body)).offset_message_id for body in (b"odd", b"even")]
+    # 4.x finds a message by its id alone.
+    where = ("-t", topic) if rocketmq_version.startswith("5.") else ()
+    options = {"client_id": "till-1", "persist_consumer_offset_interval_s": 0.2}
+    with (
+        Admin(rocketmq.nameserver) as admin,
+        consuming(rocketmq, group_name, topic, listener, **options) as member,
+    ):
         eventually(lambda: len(got) == COUNT)
-        with Admin(rocketmq.nameserver) as admin:
-            eventually(
-                lambda: {one.lag for one in admin.offsets(group_name, topic).values()} == {0}
-            )
-        connection = mqadmin("consumerConnection", "-g", group_name)
-        progress = mqadmin("consumerProgress", "-g", group_name)
+        eventually(lambda: {one.lag for one in admin.offsets(group_name, topic).values()} == {0})
+        group = ("-g", group_name)
+        status = ("consumerStatus", *group)
+        connection, progress, summary, running, refused, consumed = mqadmin_all(
+            rocketmq.nameserver,
+            [
+                ("consumerConnection", *group),
+                ("consumerProgress", *group),
+                status,
+                (*status, "-i", member.client_id, "-s"),
+                *(
+                    ("queryMsgById", *where, "-i", one, *group, "-d", member.client_id)
+                    for one in ids
+                ),
+            ],
+            version=rocketmq_version,
+            timeout_s=120.0,
+        )
     assert member.client_id in connection
     assert "PYTHON" in connection
     rows = [line.split() for line in progress.splitlines() if line.startswith(topic[:30])]
     assert len(rows) == 8
     assert sum(int(row[4]) for row in rows) == COUNT
     assert re.search(r"Consume Diff Total: 0|Diff Total: 0", progress)
+    assert member.client_id in summary
+    assert "Same subscription in the same group of consumer" in summary
+    assert "Rebalance OK" in summary
+    detail, _, stacks = running.partition("#Consumer jstack#")
+    assert re.search(rf"Topic: {topic}\s.*SubExpression: \*", detail)
+    offsets = re.findall(rf"^{topic}\s+broker-.\s+\d\s+(\d+)\s*$", detail, re.MULTILINE)
+    assert (len(offsets), sum(map(int, offsets))) == (8, COUNT)
+    assert f"gimbalmq-{group_name}-0" in stacks, "a thread of its listeners"
+    assert "in test_mqadmin_shows_our_members" in stacks, "the program's own threads, too"
+    assert "consumeResult=CR_LATER" in refused, "to raise is to ask for it later"
+    assert "consumeResult=CR_SUCCESS" in consumed
+    assert got[COUNT:] == [b"odd", b"even"]
 
 
 @pytest.mark.matrix

@@ -62,6 +62,7 @@ def test_a_join_a_leave_and_a_kill_settle_without_the_timer(topic, member, event
 
 
 @pytest.mark.matrix
+@pytest.mark.rule("B10.12")
 @pytest.mark.parametrize("mode", ["ordered", "lease"])
 def test_pitfall_12_locks_of_a_killed_member_are_taken_over(topic, member, eventually, mode):
     first, second = member(**{mode: True}), member(**{mode: True})

@@ -67,7 +67,7 @@ def test_a_silent_broker_delays_neither_routes_nor_heartbeats_nor_commits_to_oth
 
 
 @pytest.mark.rule("B10.26")
-def test_a_heartbeat_that_is_never_answered_blocks_none_that_follows():
+def test_pitfall_26_a_heartbeat_that_is_never_answered_blocks_none_that_follows():
     stage = Stage().start()
     stage.brokers.silent.add(("a:1", R.HEART_BEAT))
     stage.driver.calls.clear()
@@ -175,7 +175,7 @@ def test_new_queues_are_pulled_within_the_route_interval_and_one_pass():
 
 
 @pytest.mark.rule("B10.22")
-def test_a_member_that_a_broker_drops_without_a_word_is_noticed_by_the_next_pass():
+def test_pitfall_22_a_member_that_a_broker_drops_without_a_word_is_noticed_by_the_next_pass():
     brokers = Brokers()
     brokers.members = [ME, "you@gmq1-AVG"]
     stage = Stage(brokers).start()

@@ -261,7 +261,7 @@ def test_disconnect_closes_and_fails_what_is_in_flight(engine):
 
 
 @pytest.mark.rule("B10.19a", "W8a")
-def test_a_server_that_hangs_up_at_once_is_not_stormed(engine):
+def test_pitfall_19a_a_server_that_hangs_up_at_once_is_not_stormed(engine):
     with LoopbackServer(closes=True) as server:
         until = time.monotonic() + 1.0
         while time.monotonic() < until:

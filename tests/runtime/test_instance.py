@@ -348,7 +348,9 @@ def test_the_last_consumer_unregisters_at_slaves_too(instance, driver, cluster):
 
 
 @pytest.mark.rule("B10.20")
-def test_a_broker_that_is_down_does_not_keep_the_others_from_hearing(instance, driver, cluster):
+def test_pitfall_20_a_broker_that_is_down_does_not_keep_the_others_from_hearing(
+    instance, driver, cluster
+):
     brokers = [BrokerSet(f"broker-{name}", "c", {0: f"{name}:1"}) for name in "ab"]
     cluster.routes["orders"] = route("orders", *brokers)
     cluster.down.add("a:1")
@@ -383,7 +385,7 @@ def test_a_new_connection_registers_and_wakes_the_members(instance, driver):
 
 
 @pytest.mark.rule("B2.3b", "B2.3j", "B10.17", "W2.6b")
-def test_a_notice_wakes_the_named_group_only(instance):
+def test_pitfall_17_a_notice_wakes_the_named_group_only(instance):
     billing, returns = Member("billing", "orders"), Member("returns", "refunds")
     join(instance, billing)
     join(instance, returns)

@@ -46,7 +46,9 @@ def test_a_join_and_a_clean_leave_settle_an_ordered_group_within_two_seconds():
 
 @pytest.mark.rule("B10.1")
 @pytest.mark.parametrize("block", range(2))
-def test_members_with_different_views_agree_within_a_route_and_a_rebalance_interval(block):
+def test_pitfall_1_members_with_different_views_agree_within_a_route_and_a_rebalance_interval(
+    block,
+):
     options = Options(
         mode=Mode.CONCURRENT,
         faults=("partition", "isolation", "torn connection"),
@@ -58,7 +60,7 @@ def test_members_with_different_views_agree_within_a_route_and_a_rebalance_inter
 
 
 @pytest.mark.rule("B10.1")
-def test_with_a_lease_different_views_give_no_queue_two_owners_at_all():
+def test_pitfall_1_with_a_lease_different_views_give_no_queue_two_owners_at_all():
     options = Options(mode=Mode.LEASE, faults=("partition", "isolation", "torn connection"))
     for seed in range(10):
         outcome = simulate(seed, options)

@@ -14,6 +14,15 @@ rules = [
   {{ id = "B1.1b", milestone = "M2", text = "A | in text.", deviation = "not yet" }},
   {{ id = "B1.1c", milestone = "M1", text = "Ours.", differs = "Java does less." }},
 ]
+
+[[section]]
+id = "B10"
+title = "Known pitfalls"
+rules = [
+  {{ id = "B10.1", milestone = "M3", text = "Views agree." }},
+  {{ id = "B10.19a", milestone = "M3", text = "Reconnecting backs off." }},
+  {{ id = "B10.20", milestone = "M3", text = "Not ours.", deviation = "Java's" }},
+]
 """
 
 
@@ -87,6 +96,23 @@ def test_an_unproven_rule_fails_only_once_its_milestone_is_resolved(tool, reposi
     problems = capsys.readouterr().err
     assert "B1.1c" in problems, "to differ from Java is no excuse for having no test"
     assert "B1.1b" not in problems, "a stated deviation stands in place of a test"
+
+
+def test_a_pitfall_needs_a_test_that_is_named_after_its_number(tool, repository, capsys):
+    source = "@pytest.mark.rule('{}')\ndef {}(): ...\n"
+    named = [("B10.1", "test_pitfall_1_views"), ("B10.19a", "test_pitfall_19a_storms")]
+    root = repository("".join(source.format(*one) for one in named), resolved='"M3"')
+    run(tool, root, "--write")
+    assert run(tool, root, "--check") == 0
+    # Neither the number of another nor the name without the mark will do.
+    other = [("B10.1", "test_pitfall_19a_views"), ("B10.19a", "test_storms")]
+    repository("".join(source.format(*one) for one in other), resolved='"M3"')
+    run(tool, root, "--write")
+    assert run(tool, root, "--check") == 1
+    problems = capsys.readouterr().err
+    assert "rule B10.1: none of its tests is named test_pitfall_1_" in problems
+    assert "rule B10.19a: none of its tests is named test_pitfall_19a_" in problems
+    assert "B10.20" not in problems
 
 
 def test_a_marker_of_a_whole_section_proves_none_of_its_rules(tool, repository, capsys):

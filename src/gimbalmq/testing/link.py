@@ -31,6 +31,7 @@ class Event(msgspec.Struct, frozen=True):
     code: int | None = None
     event: str = ""
     actor: str = ""
+    at_ms: int = 0
     accepted: bool = True
     messages: msgspec.Raw = msgspec.Raw(b"[]")
     keys: str | None = None

@@ -59,8 +59,9 @@ class JavaPeer:
             consumer.wait_received(1)
 
     Options of clients that are not named here (`tls`, `access_key`, `secret_key`, `namespace`,
-    `unit`, `poll_nameserver_ms`, `heartbeat_ms`, `persist_offsets_ms`) are passed on as they are;
-    `client_options` are those of every client that does not have its own.
+    `unit`, `poll_nameserver_ms`, `heartbeat_ms`, `persist_offsets_ms`; `trace` of producers and
+    push consumers) are passed on as they are; `client_options` are those of every client that does
+    not have its own.
     """
 
     def __init__(
@@ -177,8 +178,10 @@ class JavaPeer:
     ) -> JavaPushConsumer:
         """Open a push consumer; it is a started member of the group when this returns.
 
-        `fail_times` makes its listener refuse each message that often. `report` is `full`,
-        `brief` (no body and properties) or `count` (for many messages: only counts them).
+        `fail_times` makes its listener refuse each message that often, `retry_level` says with
+        which delay it then comes again, `max_reconsume_times` how often, `sleep_ms` makes it slow.
+        `report` is `full`, `brief` (no body and properties), `timed` (as `brief`, and when the
+        listener was done) or `count` (for many messages: only counts them).
         `instance` sets Java's instance name, `client_ip` the address part of the client id;
         allocation strategies take `virtual_nodes`, `rooms` and `fixed_queues`; `firsts` notes when
         each queue delivered first.

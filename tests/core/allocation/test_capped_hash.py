@@ -94,7 +94,7 @@ def test_it_equals_serving_all_pairs_from_the_highest_score_down(queues, members
 
 @pytest.mark.rule("B10.15")
 @given(queues=QUEUES, members=MEMBERS)
-def test_every_queue_has_one_owner_and_shares_differ_by_at_most_one(queues, members):
+def test_pitfall_15_every_queue_has_one_owner_and_shares_differ_by_at_most_one(queues, members):
     result = shares(queues, members)
     assert sorted(queue for share in result.values() for queue in share) == sorted(queues)
     sizes = [len(share) for share in result.values()]
@@ -177,7 +177,7 @@ def excess(event, queue_count, size, seed):
 @pytest.mark.rule("B10.15")
 @pytest.mark.parametrize("event", ["join", "leave", "queue"])
 @pytest.mark.parametrize("queue_count", [64, 256])
-def test_moves_are_close_to_the_least_over_group_sizes(event, queue_count):
+def test_pitfall_15_moves_are_close_to_the_least_over_group_sizes(event, queue_count):
     sizes = (2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 200)
     assert (
         fmean(excess(event, queue_count, size, seed) for size in sizes for seed in (1, 2, 3))

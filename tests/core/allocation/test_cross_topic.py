@@ -39,7 +39,7 @@ def members(count, seed=0):
 
 
 @pytest.mark.rule("B10.14")
-def test_sixty_four_topics_of_one_queue_give_eight_members_eight_each():
+def test_pitfall_14_sixty_four_topics_of_one_queue_give_eight_members_eight_each():
     sizes = [len(share) for share in shares(small_topics(64), members(8)).values()]
     assert sizes == [8] * 8
     by_topic = [len(share) for share in shares(small_topics(64), members(8), "AVG").values()]

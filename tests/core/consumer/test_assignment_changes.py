@@ -213,7 +213,7 @@ def test_a_paused_member_does_not_repeat_an_offset_that_somebody_may_have_moved_
 
 
 @pytest.mark.rule("B10.10", "B2.4i", "B6.2b")
-def test_unsubscribing_stores_the_offset_then_gives_the_lock_back():
+def test_pitfall_10_unsubscribing_stores_the_offset_then_gives_the_lock_back():
     harness = LockingHarness()
     pulls = harness.owning_locked(ME)
     effects = harness.handle(Unsubscribed("orders"))
@@ -257,7 +257,7 @@ def test_nothing_is_pulled_before_the_start_or_after_the_stop():
 
 
 @pytest.mark.rule("B10.25")
-def test_a_member_with_another_strategy_is_noticed():
+def test_pitfall_25_a_member_with_another_strategy_is_noticed():
     me = "a@gmq1-CONSISTENT_HASH"
     harness = Harness("CONSISTENT_HASH", client_id=me)
     harness.start()

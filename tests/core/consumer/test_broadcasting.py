@@ -59,7 +59,7 @@ def test_subscribing_while_running_shares_out_the_topic_once_its_route_is_known(
     assert [find.queue for find in only(effects, FindOffset)] == [refund]
 
 
-def test_pitfall_10_unsubscribing_stores_offsets_and_releases_the_queues():
+def test_a_topic_that_is_unsubscribed_is_no_longer_owned():
     harness = Harness()
     harness.owning("a@gmq1-AVG")
     harness.handle(Unsubscribed("orders"))

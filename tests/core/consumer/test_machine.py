@@ -148,7 +148,9 @@ def test_an_answer_for_an_earlier_acquisition_changes_nothing(harness):
 
 
 @pytest.mark.rule("B2.4b", "B2.5e", "B10.19")
-def test_without_a_member_list_the_queues_are_kept_and_the_list_is_asked_for_soon(harness):
+def test_pitfall_19_without_a_member_list_the_queues_are_kept_and_the_list_is_asked_for_soon(
+    harness,
+):
     harness.owning(ME)
     harness.now += 1.0
     harness.handle(Woken(Trigger.NOTICE))
@@ -159,7 +161,7 @@ def test_without_a_member_list_the_queues_are_kept_and_the_list_is_asked_for_soo
 
 
 @pytest.mark.rule("B2.2d", "B10.18")
-def test_the_pause_between_failing_passes_doubles_up_to_the_interval(harness):
+def test_pitfall_18_the_pause_between_failing_passes_doubles_up_to_the_interval(harness):
     harness.start()
     delays = []
     for _ in range(10):
@@ -204,7 +206,7 @@ def test_pitfall_3_a_doubled_id_beside_a_java_member_is_treated_as_java_treats_i
     assert [find.queue for find in only(effects, FindOffset)] == [QUEUES[2]]
 
 
-@pytest.mark.rule("B2.2b", "B2.2c")
+@pytest.mark.rule("B2.2b", "B2.2c", "B10.17")
 def test_pitfall_17_a_burst_of_notices_becomes_one_pass(harness):
     harness.owning(ME)
     harness.now += 1.0
@@ -244,7 +246,7 @@ def test_the_timer_starts_a_pass_every_interval(harness):
 
 
 @pytest.mark.rule("B2.4f", "B2.5b", "B10.19")
-def test_a_topic_without_route_is_asked_for_again_and_does_not_stop_the_others():
+def test_pitfall_19_a_topic_without_route_is_asked_for_again_and_does_not_stop_the_others():
     harness = Harness(topics=("orders", "refunds", "%RETRY%billing"))
     harness.start()
     effects = harness.members(ME)

@@ -99,7 +99,7 @@ steps = st.one_of(
 
 @pytest.mark.rule("B10.13")
 @given(st.lists(steps, max_size=40))
-def test_however_the_assignment_changes_every_message_is_consumed_in_the_end(plan):
+def test_pitfall_13_however_the_assignment_changes_every_message_is_consumed_in_the_end(plan):
     cluster = Cluster()
     for what, about in plan:
         match what:

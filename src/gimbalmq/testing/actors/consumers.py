@@ -23,7 +23,7 @@ class JavaReceived(msgspec.Struct, frozen=True):
     """A message as a Java consumer got it.
 
     `queue` is a retry queue when it was redelivered, `topic` always the topic it was sent to.
-    With `report="brief"` the fields after `reconsume_times` are empty.
+    With `report="brief"` or `"timed"` the fields after `reconsume_times` are empty.
     """
 
     queue: MessageQueue
@@ -56,13 +56,17 @@ class JavaPushConsumer(Actor):
         self._changed = threading.Condition()
         self._received: list[JavaReceived] = []
         self._refused: list[JavaReceived] = []
+        self._times: list[tuple[int, bool, JavaReceived]] = []
         self._decode = msgspec.json.Decoder(list[JavaReceived]).decode
 
     def on_event(self, event: Event) -> None:
         """Keep the reported messages."""
         messages = self._decode(event.messages)
+        ended = event.event == "ended"
         with self._changed:
-            (self._received if event.accepted else self._refused).extend(messages)
+            self._times += [(event.at_ms, ended, message) for message in messages]
+            if not ended:
+                (self._received if event.accepted else self._refused).extend(messages)
             self._changed.notify_all()
 
     def received(self) -> list[JavaReceived]:
@@ -74,6 +78,14 @@ class JavaPushConsumer(Actor):
         """The messages that its listener refused so far (`fail_times`)."""
         with self._changed:
             return list(self._refused)
+
+    def times(self) -> list[tuple[int, bool, JavaReceived]]:
+        """When (wall time in ms) its listener got each message and, if True, was done with it.
+
+        The ends are reported with `report="timed"`.
+        """
+        with self._changed:
+            return list(self._times)
 
     def wait_received(self, count: int, *, timeout_s: float = 90.0) -> list[JavaReceived]:
         """Wait until at least `count` messages were accepted, and return all.

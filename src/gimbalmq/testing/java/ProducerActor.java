@@ -32,7 +32,9 @@ final class ProducerActor implements Actor {
             transactional.setTransactionListener(new Outcomes(name));
             producer = transactional;
         } else {
-            producer = new DefaultMQProducer(args.text("group"), Clients.credentials(args));
+            // Without a name of its own, traces go to RocketMQ's topic for them.
+            producer = new DefaultMQProducer(
+                args.text("group"), Clients.credentials(args), args.flag("trace"), null);
         }
         Clients.configure(producer, args);
         producer.setSendMsgTimeout(args.count("timeout_ms", 3000));

@@ -27,6 +27,7 @@ final class PushActor implements Actor {
     private final Map<MessageQueue, Long> firstMs = new ConcurrentHashMap<>();
     private final String report;
     private final boolean notesFirsts;
+    private final int retryLevel;
     private volatile int failTimes;
     private volatile long sleepMs;
 
@@ -35,10 +36,12 @@ final class PushActor implements Actor {
         report = args.text("report", "full");
         notesFirsts = args.flag("firsts");
         failTimes = args.count("fail_times", 0);
+        retryLevel = args.count("retry_level", 0);
         sleepMs = args.number("sleep_ms", 0);
         stopwatch.expect(args.number("expect", Long.MAX_VALUE));
+        // Without a name of its own, traces go to RocketMQ's topic for them.
         consumer = new DefaultMQPushConsumer(
-            args.text("group"), Clients.credentials(args), Clients.allocation(args));
+            args.text("group"), Clients.credentials(args), Clients.allocation(args), args.flag("trace"), null);
         Clients.configure(consumer, args);
         if (args.flag("broadcasting")) {
             // The enum lives in another package in each version; its own class finds the constant.
@@ -125,6 +128,7 @@ final class PushActor implements Actor {
     }
 
     private ConsumeConcurrentlyStatus concurrent(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
+        context.setDelayLevelWhenNextConsume(retryLevel);
         return consumed(messages, context.getMessageQueue())
             ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
             : ConsumeConcurrentlyStatus.RECONSUME_LATER;
@@ -159,14 +163,26 @@ final class PushActor implements Actor {
             size += message.getBody().length;
         }
         bytes.addAndGet(size);
+        List<Object> records = new ArrayList<>();
         if (!"count".equals(report)) {
-            List<Object> records = new ArrayList<>();
-            messages.forEach(message -> records.add(Records.received(message, queue, "brief".equals(report))));
-            Peer.emit(Json.map("event", "received", "actor", name, "accepted", accepted, "messages", records));
+            messages.forEach(message -> records.add(Records.received(message, queue, !"full".equals(report))));
+            emit("received", accepted, records);
         }
         if (sleepMs > 0) {
             Peer.pause(sleepMs);
         }
+        if ("timed".equals(report)) {
+            emit("ended", accepted, records);
+        }
         return accepted;
+    }
+
+    private void emit(String event, boolean accepted, List<Object> records) {
+        Peer.emit(Json.map(
+            "event", event,
+            "actor", name,
+            "at_ms", System.currentTimeMillis(),
+            "accepted", accepted,
+            "messages", records));
     }
 }
