@@ -66,6 +66,9 @@ def test_a_client_that_has_another_connection_keeps_its_locks(desk):
     desk.heartbeat(new, "one", "billing")
     desk.lose(old)
     assert desk.lock(desk.channel(), "two", 0) == []
+    # They are the other connection's now, and end with it.
+    desk.lose(new)
+    assert desk.lock(desk.channel(), "two", 0) == [0]
 
 
 def test_a_foreign_unlock_counts_only_for_an_id_that_is_not_connected(desk):

@@ -171,10 +171,12 @@ class ConsumerTable:
                 touched.append(group)
         return list(dict.fromkeys(silent)), touched
 
-    def client_ids(self) -> set[str]:
-        """Every client id that is connected as a consumer."""
+    def connections(self) -> dict[str, Channel]:
+        """Every client id that is connected as a consumer, with one connection of it."""
         return {
-            member.client_id for group in self._groups.values() for member in group.members.values()
+            member.client_id: channel
+            for group in self._groups.values()
+            for channel, member in group.members.items()
         }
 
     def ids_of(self, channel: Channel) -> set[str]:

@@ -82,7 +82,7 @@ class ClientProcessor:
         state = self._state
         touched = state.consumers.channel_closed(channel)
         state.producers.channel_closed(channel)
-        state.locks.channel_closed(channel, state.consumers.client_ids())
+        state.locks.channel_closed(channel, state.consumers.connections())
         for group in touched:
             state.notify(group)
 
@@ -181,7 +181,7 @@ class ClientProcessor:
             lock.client_id,
             lock.queues,
             own_id=lock.client_id in consumers.ids_of(channel),
-            connected=lock.client_id in consumers.client_ids(),
+            connected=lock.client_id in consumers.connections(),
         )
         return response_to(request)
 
