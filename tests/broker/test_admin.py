@@ -230,23 +230,74 @@ def test_a_message_is_given_to_a_client_by_hand(desk):
     assert decode_records(asked.body, "b")[0].body == b"this"
 
 
-@pytest.mark.rule("W2.9", "W2.6")
-def test_the_status_of_all_clients_is_gathered(desk):
-    admin = desk.channel()
+STATUS = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+
+
+@pytest.fixture
+def members(desk):
+    """Two connected members of a group, by client id."""
     clients = {name: desk.channel() for name in ("one", "two")}
     for name, channel in clients.items():
         desk.heartbeat(channel, name, "billing")
     for channel in clients.values():
         desk.pushed(channel)
-    fields = {"topic": "orders", "group": "billing"}
-    code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
-    assert desk.ask(admin, code, fields) is None
-    for number, channel in enumerate(clients.values()):
-        (asked,) = desk.pushed(channel)
-        status = bodies.ConsumerStatus({queue(number): 7})
-        desk.reply(channel, asked, body=bodies.encode_consumer_status(status))
+    return clients
+
+
+def gathered(desk, admin):
+    """The status that an administrator was told."""
     ((where, answer),) = desk.sent
     assert where is admin
-    gathered = bodies.decode_consumer_status(answer.body).clients
-    assert gathered == {"one": {queue(0): 7}, "two": {queue(1): 7}}
-    assert desk.ask(admin, code, {"topic": "orders", "group": "nobody"}).code == 1
+    assert answer.code == 0
+    return bodies.decode_consumer_status(answer.body).clients
+
+
+def status(number):
+    return bodies.encode_consumer_status(bodies.ConsumerStatus({queue(number): 7}))
+
+
+@pytest.mark.rule("W2.9b", "W2.6e")
+def test_the_status_of_all_clients_is_gathered(desk, members):
+    admin = desk.channel()
+    assert desk.ask(admin, STATUS, {"topic": "orders", "group": "billing"}) is None
+    for number, channel in enumerate(members.values()):
+        (asked,) = desk.pushed(channel)
+        assert asked.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+        # What a client says beside its code decides nothing.
+        desk.reply(channel, asked, remark="not set any response code", body=status(number))
+    assert gathered(desk, admin) == {"one": {queue(0): 7}, "two": {queue(1): 7}}
+    assert desk.ask(admin, STATUS, {"topic": "orders", "group": "nobody"}).code == 1
+
+
+@pytest.mark.rule("W2.9b")
+def test_the_status_of_one_client_is_asked_for_by_its_id(desk, members):
+    admin = desk.channel()
+    fields = {"topic": "orders", "group": "billing", "clientAddr": "two"}
+    assert desk.ask(admin, STATUS, fields) is None
+    assert desk.pushed(members["one"]) == []
+    (asked,) = desk.pushed(members["two"])
+    desk.reply(members["two"], asked, body=status(1))
+    assert gathered(desk, admin) == {"two": {queue(1): 7}}
+
+
+@pytest.mark.rule("W2.0c")
+def test_a_client_that_tells_nonsense_of_its_status_is_left_out(desk, members):
+    admin = desk.channel()
+    assert desk.ask(admin, STATUS, {"topic": "orders", "group": "billing"}) is None
+    (asked,) = desk.pushed(members["one"])
+    desk.reply(members["one"], asked, body=b"no json")
+    (asked,) = desk.pushed(members["two"])
+    desk.reply(members["two"], asked, body=status(1))
+    assert gathered(desk, admin) == {"two": {queue(1): 7}}
+
+
+@pytest.mark.rule("W2.0c")
+def test_a_question_for_the_status_is_answered_however_many_members_there_are(desk):
+    admin = desk.channel()
+    for number in range(1_001):
+        # Broadcasting, so that not each of them is told of each.
+        desk.heartbeat(desk.channel(), str(number), "billing", message_model="BROADCASTING")
+    assert desk.ask(admin, STATUS, {"topic": "orders", "group": "billing"}) is None
+    desk.sent.clear()
+    desk.advance(6_000)
+    assert gathered(desk, admin) == {}
