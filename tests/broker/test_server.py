@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import ssl
@@ -13,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gimbalmq.broker import EmbeddedCluster, ServerTls
+from gimbalmq.broker.effects import Send
 from gimbalmq.broker.peer import Limits
+from gimbalmq.broker.server import Front
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.codes import RequestCode
-from gimbalmq.wire.command import Command, encode_command
+from gimbalmq.wire.command import Command, encode_command, response_to
 from gimbalmq.wire.connection import Connection
+from gimbalmq.wire.frame import FRAME_BYTES_MAX
 from gimbalmq.wire.headers import pull_request, send_request
 from gimbalmq.wire.record import decode_records
 
@@ -269,3 +273,57 @@ def test_a_header_that_is_too_large_costs_its_connection_and_nothing_else():
         large = encode_command(Command(31_337, {"x": "y" * 3_000}, opaque=5))
         assert converse(cluster, large) == (b"", True)
         assert serves(cluster)
+
+
+class Telltale:
+    """A machine that answers everything with the same, and does nothing else."""
+
+    next_due_ms = 1 << 62
+
+    def __init__(self, fields, body, slices):
+        self.told = fields, body, slices
+
+    def handle(self, request, channel, now_ms):
+        fields, body, slices = self.told
+        return [Send(channel, response_to(request, fields=dict(fields), body=body), slices)]
+
+    def channel_closed(self, channel, now_ms):
+        return []
+
+    def tick(self, now_ms):
+        return []
+
+
+async def told_by(machine):
+    """The answer that a machine's front sends."""
+    front = Front(machine, name="it")
+    listener = socket.create_server(("127.0.0.1", 0))
+    front.start(listener)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    try:
+        writer.write(encode_command(Command(31_337, opaque=6)))
+        async with asyncio.timeout(20.0):
+            (answer,) = Connection().receive(await reader.read(1 << 16))
+    finally:
+        writer.close()
+        await writer.wait_closed()
+        front.stop()
+    return answer
+
+
+LARGE = bytes(FRAME_BYTES_MAX)
+
+
+@pytest.mark.rule("W2.0c", "W8b")
+@pytest.mark.parametrize(
+    ("fields", "body", "slices", "words"),
+    [
+        ({}, LARGE, (), "above the protocol's limit"),
+        ({}, b"", (LARGE[:1000], LARGE[1000:]), "above the protocol's limit"),
+        ({"topic": "\udc80"}, b"", (), "lone surrogate"),
+    ],
+)
+def test_an_answer_that_cannot_be_sent_is_an_error_and_not_silence(fields, body, slices, words):
+    answer = asyncio.run(told_by(Telltale(fields, body, slices)))
+    assert (answer.code, answer.opaque, answer.is_response) == (1, 6, True)
+    assert words in answer.remark
