@@ -64,6 +64,35 @@ def test_a_message_that_is_given_up_is_a_dead_letter_at_once(desk, given):
     assert desk.machine.topics.topics["%DLQ%billing"].perm == 6
 
 
+@pytest.mark.rule("B5.3e", "W5.6c")
+@pytest.mark.parametrize(
+    ("properties", "wait_ms"),
+    [("TIMER_DELAY_SEC\x013\x02", 3_000), ("DELAY\x011\x02TIMER_DELAY_SEC\x0160\x02", 1_000)],
+)
+def test_a_dead_letter_does_not_wait_for_the_timer_that_it_had(desk, properties, wait_ms):
+    desk.send(properties=properties)
+    desk.advance(wait_ms)
+    send_back(desk, desk.messages()[0], delay_level=-1)
+    assert len(desk.messages("%DLQ%billing")) == 1
+
+
+@pytest.mark.rule("B5.3e")
+@pytest.mark.parametrize(("version", "dead"), [(120, False), (121, True)])
+def test_only_clients_from_3_4_9_on_say_how_often_is_too_often(desk, version, dead):
+    desk.send()
+    request = send_back_request(
+        group="billing",
+        broker="broker-a",
+        physical_offset=desk.messages()[0].physical_offset,
+        max_reconsume_times=0,
+    )
+    request.version = version
+    desk.ask(desk.channel(), request)
+    desk.advance(10_000)
+    assert len(desk.messages("%DLQ%billing")) == dead
+    assert len(desk.messages("%RETRY%billing")) == (not dead)
+
+
 @pytest.mark.rule("W5.6")
 def test_a_chosen_delay_level_is_kept(desk):
     desk.send()
