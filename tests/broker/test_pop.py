@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gimbalmq.broker.store import StoreError
 from gimbalmq.wire import bodies
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.pop import PopHandle, parse_counts, parse_offsets, parse_starts
@@ -162,6 +163,18 @@ def test_a_waiting_pop_gets_what_comes_back(desk):
     desk.advance(3_000)
     ((_, answer),) = desk.sent
     assert popped(answer)[0].reconsume_times == 1
+
+
+@pytest.mark.rule("W2.0c")
+def test_a_waiting_pop_that_cannot_be_served_is_told_so_and_the_sender_is_not(desk, monkeypatch):
+    def unreadable(*_, **__):
+        raise StoreError("the device failed")
+
+    pop(desk, pollTime=15_000)
+    monkeypatch.setattr(desk.store, "read", unreadable)
+    assert desk.send().code == 0
+    ((_, answer),) = desk.sent
+    assert (answer.code, answer.remark) == (14, "the device failed")
 
 
 def test_waiting_pops_go_with_their_connection(desk):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from broker.desk import sql
+from gimbalmq.broker.store import StoreError
 from gimbalmq.wire.bodies import GroupConfig, encode_group_config
 from gimbalmq.wire.codes import PullFlag, RequestCode
 from gimbalmq.wire.record import decode_records
@@ -200,6 +201,19 @@ def test_held_pulls_go_with_their_connection(desk):
     desk.lose(channel)
     desk.send()
     assert desk.sent == []
+
+
+@pytest.mark.rule("W2.0c")
+def test_a_held_pull_that_cannot_be_served_is_told_so_and_the_sender_is_not(desk, monkeypatch):
+    def unreadable(*_, **__):
+        raise StoreError("the device failed")
+
+    channel = desk.channel()
+    number = desk.hold(channel, desk.pull_command(sys_flag=SUSPEND, suspend_timeout_ms=7_000))
+    monkeypatch.setattr(desk.store, "read", unreadable)
+    assert desk.send().code == 0
+    answer = desk.answer(channel, number)
+    assert (answer.code, answer.remark) == (14, "the device failed")
 
 
 def test_the_number_of_held_pulls_is_bounded(make_desk):
