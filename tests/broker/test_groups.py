@@ -191,6 +191,19 @@ def test_the_second_form_of_the_heartbeat_keeps_the_subscriptions(desk):
     assert answer.fields["IS_SUB_CHANGE"] == "true"
 
 
+@pytest.mark.rule("B8.2a", "W6.2")
+def test_subscriptions_that_the_broker_does_not_know_are_asked_for(desk):
+    short = {"topics": (), "fingerprint": 7, "without_subscriptions": True}
+    one = desk.channel()
+    desk.heartbeat(one, "one", "billing", fingerprint=7)
+    # The broker forgets its members when it restarts; they go on as if nothing had happened.
+    desk.restart()
+    assert desk.heartbeat(one, "one", "billing", **short).fields["IS_SUB_CHANGE"] == "true"
+    assert desk.heartbeat(one, "one", "billing", fingerprint=7).fields["IS_SUB_CHANGE"] == "false"
+    assert desk.heartbeat(one, "one", "billing", **short).fields["IS_SUB_CHANGE"] == "false"
+    assert set(subscriptions(desk)) == {"orders"}
+
+
 @pytest.mark.rule("W6.2")
 def test_the_first_form_of_the_heartbeat_gets_both_flags(desk):
     answer = desk.heartbeat(desk.channel(), "one", "billing")

@@ -124,12 +124,19 @@ class ConsumerTable:
         resubscribed = not keep_subscriptions and group.update_subscriptions(data)
         return group, (joined or resubscribed) and not group.is_broadcasting
 
-    def fingerprint_changed(self, name: str, fingerprint: int) -> bool:
-        """Remember a heartbeat's fingerprint; whether the group had a different one before."""
+    def fingerprint_changed(self, name: str, fingerprint: int, *, short: bool) -> bool:
+        """Remember a heartbeat's fingerprint; whether the group had a different one before.
+
+        A `short` heartbeat leaves out subscriptions that must be known from an earlier one: where
+        they are not, the answer is yes, which makes the client send them. Java's brokers say no,
+        and after a restart refuse the pulls of such a group until its queues change.
+        """
         group = self._groups.get(name)
         if group is None:
             return False
         before, group.fingerprint = group.fingerprint, fingerprint
+        if short and (before is None or not group.subscriptions):
+            return True
         return before is not None and before != fingerprint
 
     def unregister(self, name: str, channel: Channel) -> ConsumerGroup | None:

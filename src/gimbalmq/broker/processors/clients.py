@@ -102,7 +102,7 @@ class ClientProcessor:
             )
             if fingerprint:
                 subscriptions_changed |= self._state.consumers.fingerprint_changed(
-                    data.group, fingerprint
+                    data.group, fingerprint, short=heartbeat.without_subscriptions
                 )
             if changed:
                 self._state.notify(group)
