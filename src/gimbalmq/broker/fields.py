@@ -12,7 +12,16 @@ from gimbalmq.broker.effects import RefusalError
 from gimbalmq.wire.codes import ResponseCode
 from gimbalmq.wire.command import Command
 
-__all__ = ["flag", "flag_or", "number", "number_or", "retries_max", "text", "text_or"]
+__all__ = [
+    "flag",
+    "flag_or",
+    "number",
+    "number_if_given",
+    "number_or",
+    "retries_max",
+    "text",
+    "text_or",
+]
 
 _LONG: Final = 1 << 63
 _DIGITS_MAX: Final = 20
@@ -47,9 +56,14 @@ def number_or(request: Command, name: str, default: int = 0) -> int:
     return default if value is None else value
 
 
+def number_if_given(request: Command, name: str) -> int | None:
+    """A number, or None when it is absent."""
+    return _read(request.fields.get(name))
+
+
 def retries_max(request: Command, name: str) -> int | None:
     """How often a consumer wants a message tried again; None when the group's setting counts."""
-    return _read(request.fields.get(name)) if request.version >= _RETRIES_VERSION else None
+    return number_if_given(request, name) if request.version >= _RETRIES_VERSION else None
 
 
 def flag(request: Command, name: str) -> bool:
