@@ -128,8 +128,8 @@ class ConsumerTable:
         """Remember a heartbeat's fingerprint; whether the group had a different one before.
 
         A `short` heartbeat leaves out subscriptions that must be known from an earlier one: where
-        they are not, the answer is yes, which makes the client send them. Java's brokers say no,
-        and after a restart refuse the pulls of such a group until its queues change.
+        they are not, the answer is yes, which makes the client send them. Otherwise the pulls of
+        such a group would be refused after a restart of the broker until its queues change.
         """
         group = self._groups.get(name)
         if group is None:

@@ -101,8 +101,10 @@ class ClientProcessor:
                 keep_subscriptions=fingerprint != 0 and heartbeat.without_subscriptions,
             )
             if fingerprint:
+                # Java's brokers do not ask for what they have lost.
+                asked = heartbeat.without_subscriptions and not self._state.settings.faithful
                 subscriptions_changed |= self._state.consumers.fingerprint_changed(
-                    data.group, fingerprint, short=heartbeat.without_subscriptions
+                    data.group, fingerprint, short=asked
                 )
             if changed:
                 self._state.notify(group)
