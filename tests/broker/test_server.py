@@ -34,8 +34,9 @@ def cluster():
         yield running
 
 
-def address_of(cluster):
-    host, _, port = cluster.brokers[0].address.rpartition(":")
+def address_of(cluster, *, nameserver=False):
+    address = cluster.nameserver if nameserver else cluster.brokers[0].address
+    host, _, port = address.rpartition(":")
     return host, int(port)
 
 
@@ -48,13 +49,13 @@ def serves(cluster):
     return answer.code == 0
 
 
-def converse(cluster, data, wait_s=30.0, then_s=0.2):
+def converse(cluster, data, wait_s=30.0, then_s=0.2, **given):
     """Send bytes; what came back until the broker hung up or was silent, and whether it hung up.
 
     It has `wait_s` for its first answer, or to hang up, and `then_s` for what follows an answer.
     """
     received = b""
-    with socket.create_connection(address_of(cluster), timeout=20.0) as client:
+    with socket.create_connection(address_of(cluster, **given), timeout=20.0) as client:
         client.sendall(data)
         client.settimeout(wait_s)
         try:
@@ -68,7 +69,7 @@ def converse(cluster, data, wait_s=30.0, then_s=0.2):
     return received, True
 
 
-@pytest.mark.rule("W1.1")
+@pytest.mark.rule("W1.1c", "W1.7c", "W8b")
 @pytest.mark.parametrize(
     "data",
     [
@@ -83,17 +84,26 @@ def converse(cluster, data, wait_s=30.0, then_s=0.2):
     ],
 )
 def test_bytes_that_are_no_protocol_cost_only_their_own_connection(cluster, data):
-    _, closed = converse(cluster, data)
-    assert closed
+    for nameserver in (False, True):
+        _, closed = converse(cluster, data, nameserver=nameserver)
+        assert closed
     assert serves(cluster)
 
 
-@pytest.mark.rule("W1.1", "W1.3")
+@pytest.mark.rule("W1.1d", "W1.3", "W8b")
 def test_binary_headers_are_understood(cluster):
     request = Command(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}, opaque=7)
     data, _ = converse(cluster, encode_command(request, binary=True))
     (answer,) = Connection().receive(data)
     assert (answer.code, answer.opaque) == (0, 7)
+
+
+@pytest.mark.rule("W8b")
+def test_a_pop_whose_code_was_cut_off_by_the_binary_form_is_answered(cluster):
+    cut_off = RequestCode.POP_MESSAGE & 0xFFFF
+    data, closed = converse(cluster, encode_command(Command(cut_off, opaque=8), binary=True))
+    (answer,) = Connection().receive(data)
+    assert (answer.code, answer.opaque, closed) == (3, 8, False)
 
 
 @pytest.mark.rule("W2.2")
@@ -159,6 +169,7 @@ BODIES = st.one_of(
 )
 
 
+@pytest.mark.rule("W2.0c", "W8b")
 @settings(max_examples=150)
 @given(st.lists(st.tuples(CODES, st.dictionaries(NAMES, VALUES, max_size=8), BODIES), max_size=8))
 def test_no_request_takes_the_broker_down_or_stays_without_an_answer(cluster, requests):
@@ -216,6 +227,7 @@ def test_a_held_pull_is_answered_over_the_wire(cluster):
     assert decode_records(answer.body, "b")[0].body == b"x"
 
 
+@pytest.mark.rule("W8b")
 def test_more_connections_than_allowed_wait_until_others_leave(cluster):
     clients = [socket.create_connection(address_of(cluster), timeout=2.0) for _ in range(60)]
     request = encode_command(Command(31_337, opaque=1))
@@ -234,11 +246,16 @@ def test_more_connections_than_allowed_wait_until_others_leave(cluster):
             client.close()
 
 
-@pytest.mark.rule("W1.7")
-def test_idle_connections_are_closed():
+@pytest.mark.rule("W1.7c")
+@pytest.mark.parametrize("nameserver", [False, True])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_idle_connections_are_closed(tls_files, nameserver, encrypted):
+    tls = ServerTls(*map(str, tls_files)) if encrypted else None
     with (
-        EmbeddedCluster(limits=Limits(idle_s=0.5)) as cluster,
-        socket.create_connection(address_of(cluster), timeout=10.0) as client,
+        EmbeddedCluster(limits=Limits(idle_s=0.5), tls=tls) as cluster,
+        socket.create_connection(
+            address_of(cluster, nameserver=nameserver), timeout=10.0
+        ) as client,
     ):
         started = time.monotonic()
         assert client.recv(1) == b""
