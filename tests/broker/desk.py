@@ -24,8 +24,9 @@ START_MS = 1_700_000_000_000
 class Desk:
     """Drives one machine; `ask` returns the answer to that request, None while it waits."""
 
-    def __init__(self, folder, access=None, **settings):
+    def __init__(self, folder, access=None, store=None, **settings):
         self.folder = folder
+        self.store_options = store
         self.settings = BrokerSettings(**settings)
         self.access = access
         self.now_ms = START_MS
@@ -38,7 +39,9 @@ class Desk:
         self._open()
 
     def _open(self):
-        self.store = open_store(self.folder, store_host=("127.0.0.1", 10911))
+        self.store = open_store(
+            self.folder, store_host=("127.0.0.1", 10911), options=self.store_options
+        )
         self.machine = BrokerMachine(
             self.settings,
             self.store,

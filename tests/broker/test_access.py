@@ -6,7 +6,13 @@ from gimbalmq.broker.access import AccessControl, Account, load_accounts
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire import bodies
-from gimbalmq.wire.acl import Credentials, sign
+from gimbalmq.wire.acl import (
+    UNIQUE_KEY_QUERY,
+    Credentials,
+    sign,
+    signature,
+    signed_content,
+)
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import query_message_request, send_request
@@ -48,6 +54,7 @@ def message(topic="orders"):
     )
 
 
+@pytest.mark.rule("W5.8b")
 @pytest.mark.parametrize(
     ("request_", "remark"),
     [
@@ -61,6 +68,7 @@ def test_who_has_no_right_key_is_refused_whatever_he_asks(guarded, request_, rem
     assert (answer.code, answer.remark) == (16, remark)
 
 
+@pytest.mark.rule("W5.8b")
 def test_a_changed_body_breaks_the_signature(guarded):
     request = signed(message())
     request.body = b"y"
@@ -103,11 +111,31 @@ def test_administration_and_the_unknown_need_an_administrator(guarded):
     assert guarded.ask(guarded.channel(), request).code == 3
 
 
+@pytest.mark.rule("W8b")
 def test_a_query_by_key_is_signed_as_every_release_signs_it(guarded):
     request = query_message_request(
         broker="b", topic="orders", key="k", begin_ms=0, end_ms=1, unique=True
     )
     assert guarded.ask(guarded.channel(), signed(request)).code == 22
+
+
+@pytest.mark.rule("W8b")
+@pytest.mark.parametrize(
+    ("version", "field_signed", "code"),
+    [(399, False, 22), (399, True, 16), (400, True, 22), (400, False, 16)],
+)
+def test_the_mark_of_a_query_by_unique_key_is_signed_from_4_9_4_on(
+    guarded, version, field_signed, code
+):
+    request = query_message_request(
+        broker="b", topic="orders", key="k", begin_ms=0, end_ms=1, unique=True
+    )
+    request.version = version
+    request.fields["AccessKey"] = "shop"
+    without = frozenset() if field_signed else frozenset({UNIQUE_KEY_QUERY})
+    content = signed_content(request.fields, request.body, without=without)
+    request.fields["Signature"] = signature(content, "s1")
+    assert guarded.ask(guarded.channel(), request).code == code
 
 
 def test_rights_that_do_not_exist_are_refused_when_they_are_given():

@@ -199,7 +199,7 @@ FACTS = {
 }
 
 
-@pytest.mark.rule("W2.9", "W2.8")
+@pytest.mark.rule("W2.8b", "W2.9b")
 @pytest.mark.parametrize("command", FACTS)
 def test_mqadmin_prints_the_same_for_the_same_actions(both, command):
     facts = [FACTS[command](masked(seen.printed[command], seen)) for seen in both]

@@ -48,7 +48,7 @@ def brokers_of(cluster, topic="orders"):
 
 
 @pytest.mark.parametrize("processes", [False, True])
-@pytest.mark.rule("B8.7", "W2.8")
+@pytest.mark.rule("B8.7a")
 def test_a_cluster_of_two_serves_and_survives_the_death_of_one(processes):
     with EmbeddedCluster(2, processes=processes) as cluster:
         assert [broker.name for broker in cluster.brokers] == ["broker-a", "broker-b"]

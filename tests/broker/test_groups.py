@@ -4,10 +4,11 @@ import pytest
 
 from gimbalmq.wire import bodies
 from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.headers import send_back_request
 from gimbalmq.wire.subscription import parse_tags
 
 
-@pytest.mark.rule("B8.1", "W2.6", "W5.10")
+@pytest.mark.rule("B8.1b", "W2.6e", "W5.10")
 def test_a_heartbeat_makes_a_member_and_tells_all_including_the_newcomer(desk):
     one, two = desk.channel(), desk.channel()
     desk.heartbeat(one, "one", "billing")
@@ -18,7 +19,7 @@ def test_a_heartbeat_makes_a_member_and_tells_all_including_the_newcomer(desk):
     assert desk.members("billing") == ["one", "two"]
 
 
-@pytest.mark.rule("B8.1", "W5.10")
+@pytest.mark.rule("B8.1b", "W5.10")
 def test_a_repeated_heartbeat_tells_nobody(desk):
     one = desk.channel()
     desk.heartbeat(one, "one", "billing")
@@ -28,7 +29,7 @@ def test_a_repeated_heartbeat_tells_nobody(desk):
     assert desk.noticed(one) == []
 
 
-@pytest.mark.rule("B8.1", "W5.10")
+@pytest.mark.rule("B8.1a", "W5.10")
 def test_another_client_id_on_a_known_connection_shows_but_tells_nobody(desk):
     one = desk.channel()
     desk.heartbeat(one, "one", "billing")
@@ -38,14 +39,14 @@ def test_another_client_id_on_a_known_connection_shows_but_tells_nobody(desk):
     assert desk.members("billing") == ["other"]
 
 
-@pytest.mark.rule("B8.1", "W2.6")
+@pytest.mark.rule("B8.1a", "W2.6e")
 def test_a_client_id_on_two_connections_is_listed_twice(desk):
     desk.heartbeat(desk.channel(), "one", "billing")
     desk.heartbeat(desk.channel(), "one", "billing")
     assert desk.members("billing") == ["one", "one"]
 
 
-@pytest.mark.rule("W2.6")
+@pytest.mark.rule("B8.1g", "W2.6e")
 def test_a_group_without_members_has_no_list(desk):
     answer = desk.ask(
         desk.channel(), RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"}
@@ -53,7 +54,7 @@ def test_a_group_without_members_has_no_list(desk):
     assert (answer.code, answer.remark) == (1, "no consumer for this group, nobody")
 
 
-@pytest.mark.rule("B8.1", "W5.10")
+@pytest.mark.rule("B8.1b", "B8.1c", "W5.10")
 def test_topics_that_the_newest_heartbeat_lacks_are_dropped_and_told(desk):
     one = desk.channel()
     desk.heartbeat(one, "one", "billing", topics=("orders", "refunds"))
@@ -65,7 +66,7 @@ def test_topics_that_the_newest_heartbeat_lacks_are_dropped_and_told(desk):
     assert set(subscriptions(desk)) == {"orders", "new"}
 
 
-@pytest.mark.rule("B8.1", "W5.10")
+@pytest.mark.rule("B8.1c")
 def test_a_subscription_is_replaced_only_by_a_higher_version(desk):
     one = desk.channel()
     for expression, version, expected in (("a", 5, "a"), ("b", 5, "a"), ("c", 6, "c")):
@@ -82,7 +83,7 @@ def subscriptions(desk, group="billing"):
     return bodies.decode_consumer_connection(answer.body).subscriptions
 
 
-@pytest.mark.rule("B8.1")
+@pytest.mark.rule("B8.1f")
 def test_broadcasting_groups_are_not_told(desk):
     one = desk.channel()
     desk.heartbeat(one, "one", "billing", message_model="BROADCASTING")
@@ -119,14 +120,52 @@ def test_the_first_heartbeat_makes_the_retry_topic_and_announces_it(desk):
     assert desk.announced == 1
 
 
-@pytest.mark.rule("B8.1", "B8.5")
+#: Of 5.5.0, as it writes it.
+DEFAULTS = (
+    b'{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":true,'
+    b'"consumeFromMinEnable":true,"consumeMessageOrderly":false,"consumeTimeoutMinute":15,'
+    b'"groupName":"billing","groupRetryPolicy":{"type":"CUSTOMIZED"},"groupSysFlag":0,'
+    b'"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":16,"retryQueueNums":1,'
+    b'"whichBrokerWhenConsumeSlowly":1}'
+)
+
+
+@pytest.mark.rule("B8.5a")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda desk: desk.heartbeat(desk.channel(), "one", "billing"),
+        lambda desk: desk.pull(),
+        lambda desk: desk.ask(
+            desk.channel(),
+            send_back_request(group="billing", broker="broker-a", physical_offset=9),
+        ),
+        lambda desk: desk.ask(
+            desk.channel(), RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "billing"}
+        ),
+    ],
+    ids=["heartbeat", "pull", "send-back", "look"],
+)
+def test_a_group_is_made_when_it_is_needed_with_javas_defaults(desk, use):
+    def listed():
+        answer = desk.ask(desk.channel(), RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return bodies.decode_group_table(answer.body).groups
+
+    assert "billing" not in listed()
+    use(desk)
+    assert bodies.encode_group_config(listed()["billing"]) == DEFAULTS
+    desk.restart(clean=False)
+    assert "billing" in listed()
+
+
+@pytest.mark.rule("B8.5")
 def test_a_group_that_may_not_be_made_is_ignored(make_desk):
     desk = make_desk(auto_create_group=False)
     assert desk.heartbeat(desk.channel(), "one", "billing").code == 0
     assert desk.members("billing") is None
 
 
-@pytest.mark.rule("B8.1", "W2.6")
+@pytest.mark.rule("B8.1d", "W2.6e")
 def test_unregistering_takes_the_connection_out_whatever_id_it_gives(desk):
     one, two = desk.channel(), desk.channel()
     desk.heartbeat(one, "one", "billing")
@@ -138,7 +177,7 @@ def test_unregistering_takes_the_connection_out_whatever_id_it_gives(desk):
     assert desk.noticed(one) == ["billing"]
 
 
-@pytest.mark.rule("B8.1", "W2.6")
+@pytest.mark.rule("B8.1", "W2.6e")
 def test_anybody_can_make_a_group_rebalance_by_unregistering(desk):
     one = desk.channel()
     desk.heartbeat(one, "one", "billing")
@@ -148,7 +187,7 @@ def test_anybody_can_make_a_group_rebalance_by_unregistering(desk):
     assert desk.noticed(one) == ["billing"]
 
 
-@pytest.mark.rule("B8.1")
+@pytest.mark.rule("B8.1d")
 def test_a_closed_connection_leaves_all_its_groups_and_the_others_are_told(desk):
     one, two = desk.channel(), desk.channel()
     desk.heartbeat(one, "one", "billing", "audit")
@@ -159,7 +198,7 @@ def test_a_closed_connection_leaves_all_its_groups_and_the_others_are_told(desk)
     assert desk.members("audit") == ["one"]
 
 
-@pytest.mark.rule("B8.1", "W1.7")
+@pytest.mark.rule("B8.1e", "W1.7")
 @pytest.mark.parametrize(("faithful", "told"), [(False, ["billing"]), (True, [])])
 def test_a_silent_member_is_closed_by_the_scan(make_desk, faithful, told):
     desk = make_desk(faithful=faithful)
@@ -176,7 +215,7 @@ def test_a_silent_member_is_closed_by_the_scan(make_desk, faithful, told):
     assert desk.noticed(alive) == told
 
 
-@pytest.mark.rule("B8.2", "W6.2")
+@pytest.mark.rule("B8.2a", "W6.2")
 def test_the_second_form_of_the_heartbeat_keeps_the_subscriptions(desk):
     one = desk.channel()
     answer = desk.heartbeat(one, "one", "billing", fingerprint=7)
@@ -191,6 +230,21 @@ def test_the_second_form_of_the_heartbeat_keeps_the_subscriptions(desk):
     assert answer.fields["IS_SUB_CHANGE"] == "true"
 
 
+@pytest.mark.rule("B8.2a", "W6.2")
+@pytest.mark.parametrize(("faithful", "asked"), [(False, "true"), (True, "false")])
+def test_subscriptions_that_the_broker_has_lost_are_asked_for(make_desk, faithful, asked):
+    desk = make_desk(faithful=faithful)
+    short = {"topics": (), "fingerprint": 7, "without_subscriptions": True}
+    one = desk.channel()
+    desk.heartbeat(one, "one", "billing", fingerprint=7)
+    # The broker forgets its members when it restarts; they go on as if nothing had happened.
+    desk.restart()
+    assert desk.heartbeat(one, "one", "billing", **short).fields["IS_SUB_CHANGE"] == asked
+    assert desk.heartbeat(one, "one", "billing", fingerprint=7).fields["IS_SUB_CHANGE"] == "false"
+    assert desk.heartbeat(one, "one", "billing", **short).fields["IS_SUB_CHANGE"] == "false"
+    assert set(subscriptions(desk)) == {"orders"}
+
+
 @pytest.mark.rule("W6.2")
 def test_the_first_form_of_the_heartbeat_gets_both_flags(desk):
     answer = desk.heartbeat(desk.channel(), "one", "billing")
@@ -198,7 +252,7 @@ def test_the_first_form_of_the_heartbeat_gets_both_flags(desk):
     assert answer.version >= 232
 
 
-@pytest.mark.rule("W2.9", "W3.4")
+@pytest.mark.rule("W2.9b", "W3.4")
 def test_connections_are_shown_as_they_registered(desk):
     one = desk.channel()
     desk.heartbeat(one, "one", "billing", producers=("shop",))
@@ -209,7 +263,7 @@ def test_connections_are_shown_as_they_registered(desk):
     assert bodies.decode_producer_connection(answer.body) == (member,)
 
 
-@pytest.mark.rule("W2.9")
+@pytest.mark.rule("W2.9b")
 def test_groups_that_are_not_there_have_no_connections(desk):
     one = desk.channel()
     fields = {"consumerGroup": "nobody", "producerGroup": "nobody"}
@@ -217,7 +271,7 @@ def test_groups_that_are_not_there_have_no_connections(desk):
     assert desk.ask(one, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields).code == 1
 
 
-@pytest.mark.rule("W2.6")
+@pytest.mark.rule("W2.6e")
 @pytest.mark.parametrize(
     ("kind", "expression", "code"),
     [("TAG", "a", 0), ("SQL92", "a > 1", 0), ("SQL92", "a >", 23), ("XPATH", "/a", 23)],

@@ -83,7 +83,7 @@ def test_an_unknown_topic_comes_about_by_the_first_send(peer, topic_name, group_
     assert bodies_of(consumer.wait_received(1)) == [b"first"]
 
 
-@pytest.mark.rule("W6.1", "W2.6")
+@pytest.mark.rule("W2.6e", "W6.1")
 def test_an_ordered_consumer_gets_each_queue_in_order(peer, orders, group_name):
     producer = peer.producer("shop")
     queue = MessageQueue(orders, "broker-a", 2)
@@ -113,7 +113,7 @@ def test_broadcasting_members_get_everything(peer, orders, group_name):
         assert bodies_of(member.wait_received(8)) == [b"%d" % n for n in range(8)]
 
 
-@pytest.mark.rule("W5.6", "B5.3")
+@pytest.mark.rule("B5.3e", "W5.6a")
 def test_failed_messages_come_again_and_end_as_dead_letters(cluster, peer, orders, group_name):
     consumer = peer.push_consumer(group_name, orders, fail_times=2, max_reconsume_times=3)
     peer.producer("shop").send(Message(orders, b"hard", keys=["k"]))
@@ -129,7 +129,7 @@ def test_failed_messages_come_again_and_end_as_dead_letters(cluster, peer, order
     assert letter.body == b"hopeless"
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("W5.6b", "W5.6c")
 def test_delayed_messages_arrive_late(peer, orders, group_name, rocketmq_version):
     consumer = peer.push_consumer(group_name, orders)
     producer = peer.producer("shop")
@@ -143,7 +143,7 @@ def test_delayed_messages_arrive_late(peer, orders, group_name, rocketmq_version
         assert timed.stored_at_ms >= int(later.timestamp() * 1000) // 1000 * 1000
 
 
-@pytest.mark.rule("W5.7")
+@pytest.mark.rule("W5.7a")
 def test_transactions_are_committed_rolled_back_and_asked_about(peer, orders, group_name):
     consumer = peer.push_consumer(group_name, orders)
     producer = peer.producer(f"{group_name}-tx", transactional=True)
@@ -169,7 +169,7 @@ def test_a_lite_pull_consumer_polls_and_commits(peer, orders, group_name):
     consumer.commit()
 
 
-@pytest.mark.rule("B8.1", "B9")
+@pytest.mark.rule("B8.1d", "B9")
 @pytest.mark.parametrize("ordered", [False, True])
 def test_three_members_share_the_queues_and_two_go_on_when_one_is_killed(
     cluster, peer, orders, group_name, ordered
@@ -191,7 +191,7 @@ def count(owned, topic):
     return sum(queue.topic == topic for queue in owned)
 
 
-@pytest.mark.rule("W5.5", "W2.9")
+@pytest.mark.rule("W2.9b", "W5.5a")
 def test_offsets_are_kept_shown_and_reset(peer, orders, group_name):
     consumer = peer.push_consumer(group_name, orders)
     peer.producer("shop").send(*(Message(orders, b"%d" % n) for n in range(8)))
@@ -213,7 +213,7 @@ def test_offsets_are_kept_shown_and_reset(peer, orders, group_name):
     assert len(again.wait_received(8)) == 8
 
 
-@pytest.mark.rule("W2.8", "B8.7")
+@pytest.mark.rule("B8.7a", "W8b")
 def test_our_broker_registers_with_javas_name_server(apache, tmp_path, unique_name):
     listener = listen("127.0.0.1", 0, what="the broker")
     name = unique_name("broker")
@@ -243,7 +243,7 @@ def test_our_broker_registers_with_javas_name_server(apache, tmp_path, unique_na
         host.close()
 
 
-@pytest.mark.rule("W2.8", "B8.7")
+@pytest.mark.rule("B8.7a", "B8.7b", "W2.8b")
 def test_javas_broker_registers_with_our_name_server(
     cluster, tmp_path, unique_name, rocketmq_version
 ):
@@ -267,7 +267,7 @@ def brokers_of(cluster, topic):
     return {one.name: one.master for one in decode_route(topic, answer.body).brokers}
 
 
-@pytest.mark.rule("W5.8")
+@pytest.mark.rule("W5.8b")
 def test_java_clients_sign_and_get_in_or_do_not(peer, group_name):
     accounts = [
         Account(access_key="root", secret_key="root-secret", admin=True),
@@ -294,7 +294,7 @@ def test_java_clients_sign_and_get_in_or_do_not(peer, group_name):
                 client.producer("shop-2", **keys).send(Message("other", b"no"))
 
 
-@pytest.mark.rule("W2.9")
+@pytest.mark.rule("W2.9b")
 def test_mqadmin_changes_topics_groups_and_offsets(cluster, peer, unique_name, group_name):
     made, broker = unique_name("made"), cluster.brokers[0].address
 

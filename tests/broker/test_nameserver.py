@@ -69,7 +69,7 @@ def registry():
     return Registry()
 
 
-@pytest.mark.rule("W2.8", "W3.1", "B8.7")
+@pytest.mark.rule("B8.7b", "W2.8b", "W3.1", "W3.5b")
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_registration_gives_its_topics_a_route(registry, compressed):
     registry.register(compressed=compressed)
@@ -78,26 +78,26 @@ def test_a_registration_gives_its_topics_a_route(registry, compressed):
     assert registry.brokers() == {"broker-a": {0: "127.0.0.1:1"}}
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("B8.7b", "W2.8b")
 def test_an_unknown_topic_has_no_route(registry):
     assert registry.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "none"}).code == 17
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b")
 def test_a_wrong_checksum_is_refused_and_none_is_not_checked(registry):
     answer = registry.register(bodyCrc32=5)
     assert (answer.code, answer.remark) == (1, "crc32 not match")
     assert registry.register(bodyCrc32=0).code == 0
 
 
-@pytest.mark.rule("W2.8")
-@pytest.mark.parametrize("missing", ["brokerName", "brokerAddr"])
-def test_a_registration_without_name_or_address_is_refused(registry, missing):
+@pytest.mark.rule("W2.0c", "W2.8b")
+@pytest.mark.parametrize("missing", ["brokerName", "brokerAddr", "clusterName", "brokerId"])
+def test_a_registration_that_lacks_what_is_needed_is_refused(registry, missing):
     assert registry.register(**{missing: ""}).code == 1
     assert registry.route() is None
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b", "W8b")
 def test_a_topic_that_is_no_longer_listed_keeps_its_route_until_it_is_deleted(registry):
     registry.register(topics=("orders", "refunds"))
     registry.register(topics=("refunds",), counter=2)
@@ -106,7 +106,7 @@ def test_a_topic_that_is_no_longer_listed_keeps_its_route_until_it_is_deleted(re
     assert registry.topics() == ["refunds"]
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("B8.7a", "W2.8b")
 def test_topics_are_taken_only_with_a_new_data_version(registry):
     registry.register(topics=("orders",))
     registry.register(topics=("orders", "more"))
@@ -115,7 +115,7 @@ def test_topics_are_taken_only_with_a_new_data_version(registry):
     assert registry.topics() == ["more", "orders"]
 
 
-@pytest.mark.rule("W2.8", "B8.7")
+@pytest.mark.rule("B8.7a", "B8.7b", "W2.8b")
 def test_a_slave_learns_its_master_and_stays_when_the_master_goes(registry):
     channel = registry.channel()
     registry.register(channel=channel)
@@ -127,7 +127,7 @@ def test_a_slave_learns_its_master_and_stays_when_the_master_goes(registry):
     assert registry.brokers() == {"broker-a": {1: "127.0.0.1:2"}}
 
 
-@pytest.mark.rule("W2.8", "B8.7")
+@pytest.mark.rule("B8.7a", "W2.8b")
 def test_a_closed_connection_takes_its_broker_and_queues_away(registry):
     one, two = registry.channel(), registry.channel()
     registry.register(channel=one)
@@ -137,7 +137,7 @@ def test_a_closed_connection_takes_its_broker_and_queues_away(registry):
     assert list(registry.brokers()) == ["broker-a"]
 
 
-@pytest.mark.rule("W2.8", "B8.7")
+@pytest.mark.rule("W2.8b")
 def test_unregistering_takes_a_broker_away(registry):
     registry.register()
     fields = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:1"}
@@ -146,7 +146,7 @@ def test_unregistering_takes_a_broker_away(registry):
     assert registry.route() is None
 
 
-@pytest.mark.rule("W2.8", "B8.7")
+@pytest.mark.rule("B8.7a", "W2.8b")
 @pytest.mark.parametrize(
     ("given", "life_ms"), [({}, 120_000), ({"heartbeatTimeoutMillis": 10_000}, 10_000)]
 )
@@ -161,7 +161,7 @@ def test_a_silent_broker_is_dropped_and_its_connection_closed(registry, given, l
     assert registry.route() is None
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b")
 @pytest.mark.parametrize("code", [RequestCode.BROKER_HEARTBEAT, RequestCode.QUERY_DATA_VERSION])
 def test_other_signs_of_life_keep_a_broker(registry, code):
     registry.register()
@@ -172,7 +172,7 @@ def test_other_signs_of_life_keep_a_broker(registry, code):
     assert registry.machine.tick(START_MS + 130_000) == []
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("B8.7a", "W2.8b")
 def test_a_broker_asks_whether_its_version_is_known(registry):
     registry.register()
     fields = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:1"}
@@ -184,14 +184,14 @@ def test_a_broker_asks_whether_its_version_is_known(registry):
         assert bodies.decode_data_version(answer.body) == DataVersion(1, 1)
 
 
-@pytest.mark.rule("W2.8", "B8.7")
+@pytest.mark.rule("B8.7b", "W2.8b")
 def test_a_broker_that_comes_back_elsewhere_takes_its_old_place(registry):
     registry.register()
     registry.register(address="127.0.0.1:9", counter=2)
     assert registry.brokers() == {"broker-a": {0: "127.0.0.1:9"}}
 
 
-@pytest.mark.rule("W2.8", "W3.4")
+@pytest.mark.rule("W2.8b", "W3.4")
 def test_the_cluster_lists_its_brokers(registry):
     registry.register()
     registry.register("broker-b", "127.0.0.1:2", cluster="other")
@@ -203,7 +203,19 @@ def test_the_cluster_lists_its_brokers(registry):
     assert names == ["DefaultCluster", "broker-a", "broker-b", "other"]
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b")
+def test_topics_are_listed_by_their_flags(registry):
+    flags = {"plain": 0, "unit": 1, "sub": 2, "both": 3}
+    topics = {name: TopicConfig(name, sys_flag=flag) for name, flag in flags.items()}
+    body = bodies.encode_registration(TopicConfigTable(topics, DataVersion(1, 1)))
+    fields = {"brokerName": "broker-a", "brokerAddr": "127.0.0.1:1", "brokerId": "0"}
+    registry.ask(RequestCode.REGISTER_BROKER, fields | {"clusterName": "c"}, body)
+    assert registry.topics(RequestCode.GET_UNIT_TOPIC_LIST) == ["both", "unit"]
+    assert registry.topics(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST) == ["both", "sub"]
+    assert registry.topics(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == ["sub"]
+
+
+@pytest.mark.rule("W2.8b")
 def test_members_of_a_broker_set(registry):
     registry.register()
     fields = {"clusterName": "DefaultCluster", "brokerName": "broker-a"}
@@ -211,7 +223,7 @@ def test_members_of_a_broker_set(registry):
     assert bodies.decode_broker_members(answer.body).addresses == {0: "127.0.0.1:1"}
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b")
 def test_deleting_a_topic_may_be_limited_to_a_cluster(registry):
     registry.register()
     registry.register("broker-b", "127.0.0.1:2", cluster="other")
@@ -220,7 +232,7 @@ def test_deleting_a_topic_may_be_limited_to_a_cluster(registry):
     assert list(registry.brokers()) == ["broker-a"]
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b")
 def test_write_permission_is_taken_and_given_back(registry):
     registry.register(topics=("orders", "refunds"))
     answer = registry.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
@@ -231,7 +243,7 @@ def test_write_permission_is_taken_and_given_back(registry):
     assert registry.route().queues[0].perm == 6
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b")
 def test_a_route_may_be_registered_for_known_brokers(registry):
     registry.register()
     from gimbalmq.model.route import QueueData, TopicRoute
@@ -242,7 +254,7 @@ def test_a_route_may_be_registered_for_known_brokers(registry):
     assert list(registry.brokers("made")) == ["broker-a"]
 
 
-@pytest.mark.rule("W2.8")
+@pytest.mark.rule("W2.8b")
 def test_key_values_are_kept_and_order_configuration_reaches_routes():
     documents = KeptInMemory()
     registry = Registry(documents)
@@ -266,7 +278,7 @@ def test_settings_are_text(registry):
     assert b"a=1\n" in registry.ask(RequestCode.GET_NAMESRV_CONFIG).body
 
 
-@pytest.mark.rule("W2.2", "W1.4")
+@pytest.mark.rule("W1.4", "W2.2", "W8b")
 def test_unknown_codes_are_answered_and_one_way_requests_are_not(registry):
     answer = registry.ask(999)
     assert (answer.code, answer.remark) == (3, " request type 999 not supported")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gimbalmq.broker.store import StoreError
 from gimbalmq.wire import bodies
 from gimbalmq.wire.codes import RequestCode
 from gimbalmq.wire.pop import PopHandle, parse_counts, parse_offsets, parse_starts
@@ -97,6 +98,20 @@ def test_a_message_that_is_not_acknowledged_comes_back_under_its_topic(desk):
     assert pop(desk).code == 210
 
 
+@pytest.mark.rule("W8b")
+def test_a_retry_topic_may_be_longer_than_its_first_length_byte_can_say(desk):
+    topic, group = "t" * 60, "g" * 80
+    desk.topic(topic, 1)
+    desk.send(topic, body=b"again")
+    pop(desk, topic=topic, consumerGroup=group)
+    desk.advance(10_000)
+    retry = f"%RETRY%{group}_{topic}"
+    assert len(retry) > 127
+    assert desk.bodies(retry) == [b"again"]
+    desk.restart()
+    assert desk.bodies(retry) == [b"again"]
+
+
 def test_the_groups_offset_stays_below_what_is_out(desk):
     for number in range(3):
         desk.send(body=b"%d" % number)
@@ -164,6 +179,18 @@ def test_a_waiting_pop_gets_what_comes_back(desk):
     assert popped(answer)[0].reconsume_times == 1
 
 
+@pytest.mark.rule("W2.0c")
+def test_a_waiting_pop_that_cannot_be_served_is_told_so_and_the_sender_is_not(desk, monkeypatch):
+    def unreadable(*_, **__):
+        raise StoreError("the device failed")
+
+    pop(desk, pollTime=15_000)
+    monkeypatch.setattr(desk.store, "read", unreadable)
+    assert desk.send().code == 0
+    ((_, answer),) = desk.sent
+    assert (answer.code, answer.remark) == (14, "the device failed")
+
+
 def test_waiting_pops_go_with_their_connection(desk):
     channel = desk.channel()
     pop(desk, channel, pollTime=15_000)
@@ -172,12 +199,19 @@ def test_waiting_pops_go_with_their_connection(desk):
     assert desk.sent == []
 
 
+@pytest.mark.rule("W8b")
 def test_pops_that_cannot_be_are_refused(desk):
     assert pop(desk, topic="none").code == 17
     assert pop(desk, queueId=9).code == 29
     assert pop(desk, maxMsgNums=33).code == 29
-    assert pop(desk, bornTime=desk.now_ms - 1_000).code == 210
     assert pop(desk, consumerGroup="").code == 1
+
+
+@pytest.mark.rule("W8b")
+def test_a_pop_whose_clock_is_too_far_behind_is_refused(desk):
+    desk.send()
+    assert pop(desk, bornTime=desk.now_ms - 501).code == 210
+    assert pop(desk, bornTime=desk.now_ms - 500).code == 0
 
 
 def test_a_new_group_may_start_at_the_end(desk):
@@ -246,6 +280,7 @@ def test_a_notification_tells_that_there_is_something(desk):
     assert desk.ask(channel, code, pop_fields(desk)).fields["hasMsg"] == "true"
 
 
+@pytest.mark.rule("W8b")
 def test_only_so_many_pops_may_wait(make_desk):
     desk = make_desk(parked_max=2)
     desk.topic("orders", 4)

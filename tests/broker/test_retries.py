@@ -19,7 +19,7 @@ def send_back(desk, message, **given):
     return desk.ask(desk.channel(), request)
 
 
-@pytest.mark.rule("W5.6", "B5.3", "W2.3")
+@pytest.mark.rule("B5.3e", "W5.6a")
 def test_a_message_handed_back_comes_again_after_ten_seconds(desk):
     desk.send(body=b"again", properties="UNIQ_KEY\x01ID\x02")
     (first,) = desk.messages()
@@ -39,7 +39,7 @@ def test_a_message_handed_back_comes_again_after_ten_seconds(desk):
     assert again.born_timestamp_ms == first.born_timestamp_ms
 
 
-@pytest.mark.rule("W5.6", "B5.3")
+@pytest.mark.rule("B5.3e", "W5.6a")
 def test_each_failure_waits_a_level_longer_and_keeps_its_origin(desk):
     desk.send()
     (message,) = desk.messages()
@@ -54,7 +54,7 @@ def test_each_failure_waits_a_level_longer_and_keeps_its_origin(desk):
         assert message.topic == "orders"
 
 
-@pytest.mark.rule("W5.6", "B5.3")
+@pytest.mark.rule("B5.3e", "W5.6a")
 @pytest.mark.parametrize("given", [{"delay_level": -1}, {"max_reconsume_times": 0}])
 def test_a_message_that_is_given_up_is_a_dead_letter_at_once(desk, given):
     desk.send(body=b"dead")
@@ -64,7 +64,36 @@ def test_a_message_that_is_given_up_is_a_dead_letter_at_once(desk, given):
     assert desk.machine.topics.topics["%DLQ%billing"].perm == 6
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("B5.3e", "W5.6c")
+@pytest.mark.parametrize(
+    ("properties", "wait_ms"),
+    [("TIMER_DELAY_SEC\x013\x02", 3_000), ("DELAY\x011\x02TIMER_DELAY_SEC\x0160\x02", 1_000)],
+)
+def test_a_dead_letter_does_not_wait_for_the_timer_that_it_had(desk, properties, wait_ms):
+    desk.send(properties=properties)
+    desk.advance(wait_ms)
+    send_back(desk, desk.messages()[0], delay_level=-1)
+    assert len(desk.messages("%DLQ%billing")) == 1
+
+
+@pytest.mark.rule("B5.3e")
+@pytest.mark.parametrize(("version", "dead"), [(120, False), (121, True)])
+def test_only_clients_from_3_4_9_on_say_how_often_is_too_often(desk, version, dead):
+    desk.send()
+    request = send_back_request(
+        group="billing",
+        broker="broker-a",
+        physical_offset=desk.messages()[0].physical_offset,
+        max_reconsume_times=0,
+    )
+    request.version = version
+    desk.ask(desk.channel(), request)
+    desk.advance(10_000)
+    assert len(desk.messages("%DLQ%billing")) == dead
+    assert len(desk.messages("%RETRY%billing")) == (not dead)
+
+
+@pytest.mark.rule("B5.3e", "W5.6a")
 def test_a_chosen_delay_level_is_kept(desk):
     desk.send()
     send_back(desk, desk.messages()[0], delay_level=1)
@@ -72,7 +101,7 @@ def test_a_chosen_delay_level_is_kept(desk):
     assert len(desk.messages("%RETRY%billing")) == 1
 
 
-@pytest.mark.rule("W2.3")
+@pytest.mark.rule("B5.3e")
 def test_handing_back_what_is_not_there_is_an_error_and_makes_the_group(desk):
     request = send_back_request(group="billing", broker="broker-a", physical_offset=999)
     answer = desk.ask(desk.channel(), request)
@@ -80,7 +109,7 @@ def test_handing_back_what_is_not_there_is_an_error_and_makes_the_group(desk):
     assert "%RETRY%billing" in desk.machine.topics.topics
 
 
-@pytest.mark.rule("B5.3")
+@pytest.mark.rule("B5.3e")
 def test_a_group_without_retry_queues_drops_what_comes_back(desk):
     desk.ask(
         desk.channel(),
@@ -93,7 +122,7 @@ def test_a_group_without_retry_queues_drops_what_comes_back(desk):
     assert desk.pull(topic="%RETRY%billing").code == 17
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("W5.6b", "W8b")
 @pytest.mark.parametrize(("level", "wait_ms"), [("1", 1_000), ("2", 5_000), ("99", 7_200_000)])
 def test_a_delayed_message_appears_when_its_level_is_over(desk, level, wait_ms):
     answer = desk.send(properties=f"DELAY\x01{level}\x02", queue=1)
@@ -108,14 +137,14 @@ def test_a_delayed_message_appears_when_its_level_is_over(desk, level, wait_ms):
     assert message.store_timestamp_ms == START_MS + wait_ms
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("W5.6b")
 def test_no_delay_and_no_number(desk):
     assert desk.send(properties="DELAY\x010\x02").code == 0
     assert len(desk.messages()) == 1
     assert desk.send(properties="DELAY\x01soon\x02").code == 1
 
 
-@pytest.mark.rule("W5.6", "W5.3")
+@pytest.mark.rule("W5.3", "W5.6b")
 def test_a_delivered_message_wakes_held_pulls(desk):
     desk.send(properties="DELAY\x011\x02")
     channel = desk.channel()
@@ -124,7 +153,7 @@ def test_a_delivered_message_wakes_held_pulls(desk):
     assert desk.answer(channel, number).code == 0
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("W5.6b")
 def test_delays_go_on_after_a_restart_and_deliver_once(desk):
     for number in range(3):
         desk.send(properties="DELAY\x011\x02", body=b"%d" % number)
@@ -135,7 +164,7 @@ def test_delays_go_on_after_a_restart_and_deliver_once(desk):
     assert desk.bodies() == [b"0", b"1", b"2", b"3"]
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("W5.6c")
 @pytest.mark.parametrize(
     ("properties", "wait_ms"),
     [
@@ -154,7 +183,7 @@ def test_a_timer_delivers_when_it_is_due(desk, properties, wait_ms):
     assert message.properties["REAL_TOPIC"] == "orders"
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("W5.6c")
 def test_timers_deliver_in_the_order_of_their_times(desk):
     for seconds in (5, 1, 3):
         desk.send(properties=f"TIMER_DELAY_SEC\x01{seconds}\x02", body=b"%d" % seconds)
@@ -164,7 +193,7 @@ def test_timers_deliver_in_the_order_of_their_times(desk):
     assert desk.bodies() == [b"1", b"3", b"5"]
 
 
-@pytest.mark.rule("W5.6")
+@pytest.mark.rule("W5.6c")
 def test_timers_that_are_due_too_far_or_no_number(desk):
     assert desk.send(properties=f"TIMER_DELIVER_MS\x01{START_MS - 1}\x02").code == 0
     assert len(desk.messages()) == 1
@@ -188,7 +217,7 @@ def test_a_timer_can_be_recalled_where_that_is_allowed(make_desk, desk):
     assert other.ask(other.channel(), RequestCode.RECALL_MESSAGE, fields).code == 604
 
 
-@pytest.mark.rule("W2.5")
+@pytest.mark.rule("W2.5c")
 def test_messages_are_found_by_place_and_by_key(desk):
     desk.send(properties="KEYS\x01red blue\x02UNIQ_KEY\x01ID\x02", body=b"found")
     (message,) = desk.messages()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import socket
 import ssl
@@ -13,12 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gimbalmq.broker import EmbeddedCluster, ServerTls
+from gimbalmq.broker.effects import Send
 from gimbalmq.broker.peer import Limits
+from gimbalmq.broker.server import Front
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.codes import RequestCode
-from gimbalmq.wire.command import Command, encode_command
+from gimbalmq.wire.command import Command, encode_command, response_to
 from gimbalmq.wire.connection import Connection
+from gimbalmq.wire.frame import FRAME_BYTES_MAX
 from gimbalmq.wire.headers import pull_request, send_request
 from gimbalmq.wire.record import decode_records
 
@@ -30,8 +34,9 @@ def cluster():
         yield running
 
 
-def address_of(cluster):
-    host, _, port = cluster.brokers[0].address.rpartition(":")
+def address_of(cluster, *, nameserver=False):
+    address = cluster.nameserver if nameserver else cluster.brokers[0].address
+    host, _, port = address.rpartition(":")
     return host, int(port)
 
 
@@ -44,13 +49,13 @@ def serves(cluster):
     return answer.code == 0
 
 
-def converse(cluster, data, wait_s=30.0, then_s=0.2):
+def converse(cluster, data, wait_s=30.0, then_s=0.2, **given):
     """Send bytes; what came back until the broker hung up or was silent, and whether it hung up.
 
     It has `wait_s` for its first answer, or to hang up, and `then_s` for what follows an answer.
     """
     received = b""
-    with socket.create_connection(address_of(cluster), timeout=20.0) as client:
+    with socket.create_connection(address_of(cluster, **given), timeout=20.0) as client:
         client.sendall(data)
         client.settimeout(wait_s)
         try:
@@ -64,7 +69,7 @@ def converse(cluster, data, wait_s=30.0, then_s=0.2):
     return received, True
 
 
-@pytest.mark.rule("W1.1")
+@pytest.mark.rule("W1.1c", "W1.7c", "W8b")
 @pytest.mark.parametrize(
     "data",
     [
@@ -79,17 +84,26 @@ def converse(cluster, data, wait_s=30.0, then_s=0.2):
     ],
 )
 def test_bytes_that_are_no_protocol_cost_only_their_own_connection(cluster, data):
-    _, closed = converse(cluster, data)
-    assert closed
+    for nameserver in (False, True):
+        _, closed = converse(cluster, data, nameserver=nameserver)
+        assert closed
     assert serves(cluster)
 
 
-@pytest.mark.rule("W1.1", "W1.3")
+@pytest.mark.rule("W1.1d", "W1.3", "W8b")
 def test_binary_headers_are_understood(cluster):
     request = Command(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"}, opaque=7)
     data, _ = converse(cluster, encode_command(request, binary=True))
     (answer,) = Connection().receive(data)
     assert (answer.code, answer.opaque) == (0, 7)
+
+
+@pytest.mark.rule("W8b")
+def test_a_pop_whose_code_was_cut_off_by_the_binary_form_is_answered(cluster):
+    cut_off = RequestCode.POP_MESSAGE & 0xFFFF
+    data, closed = converse(cluster, encode_command(Command(cut_off, opaque=8), binary=True))
+    (answer,) = Connection().receive(data)
+    assert (answer.code, answer.opaque, closed) == (3, 8, False)
 
 
 @pytest.mark.rule("W2.2")
@@ -155,6 +169,7 @@ BODIES = st.one_of(
 )
 
 
+@pytest.mark.rule("W2.0c", "W8b")
 @settings(max_examples=150)
 @given(st.lists(st.tuples(CODES, st.dictionaries(NAMES, VALUES, max_size=8), BODIES), max_size=8))
 def test_no_request_takes_the_broker_down_or_stays_without_an_answer(cluster, requests):
@@ -212,6 +227,7 @@ def test_a_held_pull_is_answered_over_the_wire(cluster):
     assert decode_records(answer.body, "b")[0].body == b"x"
 
 
+@pytest.mark.rule("W8b")
 def test_more_connections_than_allowed_wait_until_others_leave(cluster):
     clients = [socket.create_connection(address_of(cluster), timeout=2.0) for _ in range(60)]
     request = encode_command(Command(31_337, opaque=1))
@@ -230,11 +246,16 @@ def test_more_connections_than_allowed_wait_until_others_leave(cluster):
             client.close()
 
 
-@pytest.mark.rule("W1.7")
-def test_idle_connections_are_closed():
+@pytest.mark.rule("W1.7c")
+@pytest.mark.parametrize("nameserver", [False, True])
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_idle_connections_are_closed(tls_files, nameserver, encrypted):
+    tls = ServerTls(*map(str, tls_files)) if encrypted else None
     with (
-        EmbeddedCluster(limits=Limits(idle_s=0.5)) as cluster,
-        socket.create_connection(address_of(cluster), timeout=10.0) as client,
+        EmbeddedCluster(limits=Limits(idle_s=0.5), tls=tls) as cluster,
+        socket.create_connection(
+            address_of(cluster, nameserver=nameserver), timeout=10.0
+        ) as client,
     ):
         started = time.monotonic()
         assert client.recv(1) == b""
@@ -269,3 +290,57 @@ def test_a_header_that_is_too_large_costs_its_connection_and_nothing_else():
         large = encode_command(Command(31_337, {"x": "y" * 3_000}, opaque=5))
         assert converse(cluster, large) == (b"", True)
         assert serves(cluster)
+
+
+class Telltale:
+    """A machine that answers everything with the same, and does nothing else."""
+
+    next_due_ms = 1 << 62
+
+    def __init__(self, fields, body, slices):
+        self.told = fields, body, slices
+
+    def handle(self, request, channel, now_ms):
+        fields, body, slices = self.told
+        return [Send(channel, response_to(request, fields=dict(fields), body=body), slices)]
+
+    def channel_closed(self, channel, now_ms):
+        return []
+
+    def tick(self, now_ms):
+        return []
+
+
+async def told_by(machine):
+    """The answer that a machine's front sends."""
+    front = Front(machine, name="it")
+    listener = socket.create_server(("127.0.0.1", 0))
+    front.start(listener)
+    reader, writer = await asyncio.open_connection(*listener.getsockname())
+    try:
+        writer.write(encode_command(Command(31_337, opaque=6)))
+        async with asyncio.timeout(20.0):
+            (answer,) = Connection().receive(await reader.read(1 << 16))
+    finally:
+        writer.close()
+        await writer.wait_closed()
+        front.stop()
+    return answer
+
+
+LARGE = bytes(FRAME_BYTES_MAX)
+
+
+@pytest.mark.rule("W2.0c", "W8b")
+@pytest.mark.parametrize(
+    ("fields", "body", "slices", "words"),
+    [
+        ({}, LARGE, (), "above the protocol's limit"),
+        ({}, b"", (LARGE[:1000], LARGE[1000:]), "above the protocol's limit"),
+        ({"topic": "\udc80"}, b"", (), "lone surrogate"),
+    ],
+)
+def test_an_answer_that_cannot_be_sent_is_an_error_and_not_silence(fields, body, slices, words):
+    answer = asyncio.run(told_by(Telltale(fields, body, slices)))
+    assert (answer.code, answer.opaque, answer.is_response) == (1, 6, True)
+    assert words in answer.remark

@@ -33,7 +33,7 @@ def checks(desk, channel):
     return desk.pushed(channel, RequestCode.CHECK_TRANSACTION_STATE)
 
 
-@pytest.mark.rule("W5.7")
+@pytest.mark.rule("W5.7a")
 def test_a_half_message_is_seen_only_when_it_is_committed(desk):
     half = prepare(desk)
     assert desk.messages(queue=1) == []
@@ -47,21 +47,21 @@ def test_a_half_message_is_seen_only_when_it_is_committed(desk):
     assert not {"REAL_TOPIC", "REAL_QID"} & message.properties.keys()
 
 
-@pytest.mark.rule("W5.7")
+@pytest.mark.rule("W5.7a")
 def test_a_half_message_that_is_rolled_back_is_never_seen(desk):
     assert end(desk, prepare(desk), ROLLBACK).code == 0
     desk.advance(120_000, 10_000)
     assert desk.messages(queue=1) == []
 
 
-@pytest.mark.rule("W2.3", "W5.7")
+@pytest.mark.rule("W5.7a")
 def test_not_knowing_changes_nothing_and_is_not_answered(desk):
     half = prepare(desk)
     assert end(desk, half, UNKNOWN) is None
     assert end(desk, half, COMMIT).code == 0
 
 
-@pytest.mark.rule("W5.7")
+@pytest.mark.rule("W5.7a")
 @pytest.mark.parametrize(
     "wrong",
     [{"producerGroup": "other"}, {"tranStateTableOffset": "9"}, {"commitLogOffset": "99999"}],
@@ -71,7 +71,7 @@ def test_a_decision_about_something_else_is_refused(desk, wrong):
     assert desk.messages(queue=1) == []
 
 
-@pytest.mark.rule("W2.3")
+@pytest.mark.rule("W2.3", "W8b")
 @pytest.mark.parametrize(("faithful", "code", "count"), [(False, 604, 1), (True, 0, 2)])
 def test_a_second_decision_is_refused_unless_java_is_to_be_followed(
     make_desk, faithful, code, count
@@ -84,7 +84,7 @@ def test_a_second_decision_is_refused_unless_java_is_to_be_followed(
     assert len(desk.messages(queue=1)) == count
 
 
-@pytest.mark.rule("W5.7", "W2.3")
+@pytest.mark.rule("W5.7a")
 def test_an_open_half_message_is_asked_about_and_the_answer_decides(desk):
     producer = desk.channel()
     desk.heartbeat(producer, "producer", producers=("shop",))
@@ -107,7 +107,7 @@ def test_an_open_half_message_is_asked_about_and_the_answer_decides(desk):
     assert checks(desk, producer) == []
 
 
-@pytest.mark.rule("W5.7")
+@pytest.mark.rule("W5.7a")
 def test_a_half_message_that_nobody_decides_is_given_up(make_desk):
     desk = make_desk(transaction_checks_max=2, transaction_check_ms=10_000, channel_life_ms=10**9)
     desk.topic("orders")
@@ -120,7 +120,7 @@ def test_a_half_message_that_nobody_decides_is_given_up(make_desk):
     assert [one.body for one in desk.messages("TRANS_CHECK_MAX_TIME_TOPIC")] == [b"half"]
 
 
-@pytest.mark.rule("W5.7")
+@pytest.mark.rule("W5.7a")
 def test_a_restart_knows_which_half_messages_are_open(desk):
     first, second = prepare(desk, b"one"), prepare(desk, b"two")
     end(desk, first, ROLLBACK)
@@ -133,7 +133,7 @@ def test_a_restart_knows_which_half_messages_are_open(desk):
     assert end(desk, second, COMMIT).code == 604  # it was asked about again: other offsets count
 
 
-@pytest.mark.rule("W5.7")
+@pytest.mark.rule("W5.7a")
 def test_a_producer_that_is_away_is_asked_when_it_is_back(desk):
     prepare(desk)
     desk.advance(61_000, 1_000)
@@ -143,7 +143,7 @@ def test_a_producer_that_is_away_is_asked_when_it_is_back(desk):
     assert len(checks(desk, producer)) == 1
 
 
-@pytest.mark.rule("W5.7", "W5.6")
+@pytest.mark.rule("W5.6b", "W5.7a")
 def test_the_delay_of_a_half_message_counts_from_its_commit(desk):
     answer = desk.send(properties=HALF + "DELAY\x011\x02", queue=1)
     half = {

@@ -165,7 +165,7 @@ def test_all_offsets_of_a_broker_survive():
     assert bodies.decode_consumer_offsets(bodies.encode_consumer_offsets(table)) == table
 
 
-@pytest.mark.rule("W3.5")
+@pytest.mark.rule("W3.5a", "W3.5b")
 @pytest.mark.parametrize("version", [403, 513])
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_registration_survives(version, compressed):
@@ -201,6 +201,7 @@ def test_a_compressed_registration_that_is_cut_off_is_refused(content):
         bodies.decode_registration(zlib.compress(content), compressed=True)
 
 
+@pytest.mark.rule("W3.5a")
 def test_configurations_survive():
     topic = bodies.TopicConfig("T", 4, 4, order=True)
     assert bodies.decode_topic_config(bodies.encode_topic_config(topic)) == topic

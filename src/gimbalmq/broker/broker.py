@@ -28,7 +28,7 @@ from gimbalmq.broker.processors.send import SendProcessor
 from gimbalmq.broker.processors.stats import StatsProcessor
 from gimbalmq.broker.processors.transaction import Transactions
 from gimbalmq.broker.settings import BrokerSettings
-from gimbalmq.broker.state import BrokerState, Handler
+from gimbalmq.broker.state import BrokerState, Handler, refused
 from gimbalmq.broker.store.api import Store, StoreError
 from gimbalmq.errors import GimbalError
 from gimbalmq.model.queue import MessageQueue
@@ -204,12 +204,8 @@ class BrokerMachine:
                     f" request type {request.code} not supported",
                 )
             return handler(request, channel, now_ms)
-        except RefusalError as refusal:
-            return response_to(request, refusal.answer_code, refusal.remark, dict(refusal.fields))
-        except StoreError as error:
-            return response_to(request, ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
         except GimbalError as error:
-            return response_to(request, ResponseCode.SYSTEM_ERROR, str(error))
+            return refused(request, error)
 
     def _show_arrivals(self, now_ms: int) -> None:
         arrivals = self._state.arrivals

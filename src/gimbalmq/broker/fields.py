@@ -12,10 +12,21 @@ from gimbalmq.broker.effects import RefusalError
 from gimbalmq.wire.codes import ResponseCode
 from gimbalmq.wire.command import Command
 
-__all__ = ["flag", "flag_or", "number", "number_or", "text", "text_or"]
+__all__ = [
+    "flag",
+    "flag_or",
+    "number",
+    "number_if_given",
+    "number_or",
+    "retries_max",
+    "text",
+    "text_or",
+]
 
 _LONG: Final = 1 << 63
 _DIGITS_MAX: Final = 20
+#: From this client version on (3.4.9) a consumer says itself how often is too often.
+_RETRIES_VERSION: Final = 121
 
 
 def text(request: Command, name: str) -> str:
@@ -43,6 +54,16 @@ def number_or(request: Command, name: str, default: int = 0) -> int:
     """A number that may be absent."""
     value = _read(request.fields.get(name))
     return default if value is None else value
+
+
+def number_if_given(request: Command, name: str) -> int | None:
+    """A number, or None when it is absent."""
+    return _read(request.fields.get(name))
+
+
+def retries_max(request: Command, name: str) -> int | None:
+    """How often a consumer wants a message tried again; None when the group's setting counts."""
+    return number_if_given(request, name) if request.version >= _RETRIES_VERSION else None
 
 
 def flag(request: Command, name: str) -> bool:

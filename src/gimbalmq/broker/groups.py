@@ -124,12 +124,19 @@ class ConsumerTable:
         resubscribed = not keep_subscriptions and group.update_subscriptions(data)
         return group, (joined or resubscribed) and not group.is_broadcasting
 
-    def fingerprint_changed(self, name: str, fingerprint: int) -> bool:
-        """Remember a heartbeat's fingerprint; whether the group had a different one before."""
+    def fingerprint_changed(self, name: str, fingerprint: int, *, short: bool) -> bool:
+        """Remember a heartbeat's fingerprint; whether the group had a different one before.
+
+        A `short` heartbeat leaves out subscriptions that must be known from an earlier one: where
+        they are not, the answer is yes, which makes the client send them. Otherwise the pulls of
+        such a group would be refused after a restart of the broker until its queues change.
+        """
         group = self._groups.get(name)
         if group is None:
             return False
         before, group.fingerprint = group.fingerprint, fingerprint
+        if short and (before is None or not group.subscriptions):
+            return True
         return before is not None and before != fingerprint
 
     def unregister(self, name: str, channel: Channel) -> ConsumerGroup | None:
@@ -171,10 +178,12 @@ class ConsumerTable:
                 touched.append(group)
         return list(dict.fromkeys(silent)), touched
 
-    def client_ids(self) -> set[str]:
-        """Every client id that is connected as a consumer."""
+    def connections(self) -> dict[str, Channel]:
+        """Every client id that is connected as a consumer, with one connection of it."""
         return {
-            member.client_id for group in self._groups.values() for member in group.members.values()
+            member.client_id: channel
+            for group in self._groups.values()
+            for channel, member in group.members.items()
         }
 
     def ids_of(self, channel: Channel) -> set[str]:

@@ -3,13 +3,13 @@
 A lock belongs to a client id and lives as long as it is renewed. Java's table knows nothing else
 (RebalanceLockManager), so a dead member's queues stay locked until the locks expire, and anybody
 may unlock in the name of anybody. This table also remembers the connection that took a lock: it
-is released when that connection closes, and a foreign unlock is accepted only for an id that is
-not connected. `faithful` switches both off.
+is released when that connection closes and the id has no other, and a foreign unlock is accepted
+only for an id that is not connected. `faithful` switches both off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -80,14 +80,20 @@ class LockTable:
         if not table:
             self._groups.pop(group, None)
 
-    def channel_closed(self, channel: Channel, connected_ids: Iterable[str]) -> None:
-        """Release what the connection had taken, unless its client id has another one."""
+    def channel_closed(self, channel: Channel, connections: Mapping[str, Channel]) -> None:
+        """Release what the connection had taken, or leave it to another one of the same client id.
+
+        `connections` has one for each client id that is still connected.
+        """
         if self._faithful:
             return
-        alive = frozenset(connected_ids)
         for group, table in list(self._groups.items()):
             for queue, held in list(table.items()):
-                if held.channel is channel and held.client_id not in alive:
+                if held.channel is not channel:
+                    continue
+                if held.client_id in connections:
+                    held.channel = connections[held.client_id]
+                else:
                     del table[queue]
             if not table:
                 del self._groups[group]

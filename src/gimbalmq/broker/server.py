@@ -16,11 +16,14 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
+import msgspec
+
 from gimbalmq.broker.effects import Announce, Channel, Close, Effect, Lookup, Send
 from gimbalmq.broker.peer import Limits, Peer, first_byte
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.wire.codes import ResponseCode
 from gimbalmq.wire.command import Command, encode_command, response_to
+from gimbalmq.wire.frame import FRAME_BYTES_MAX
 
 __all__ = ["Front", "Machine"]
 
@@ -274,15 +277,20 @@ class Front:
         self, command: Command, slices: tuple[bytes | memoryview, ...]
     ) -> list[bytes | memoryview]:
         try:
-            frame = encode_command(command)
+            return _framed(command, slices)
         except ConfigurationError as error:
             _logger.warning("%s cannot send code %d: %s", self._name, command.code, error)
-            return []
-        if not slices:
-            return [frame]
-        # The length word is the only one that knows of the body.
-        extra = sum(map(len, slices))
-        return [(len(frame) - 4 + extra).to_bytes(4, "big"), memoryview(frame)[4:], *slices]
+            if not command.is_response:
+                return []
+            # Who asked must not wait in vain: Java's clients would close their connection.
+            failed = msgspec.structs.replace(
+                command,
+                code=int(ResponseCode.SYSTEM_ERROR),
+                fields={},
+                body=b"",
+                remark=f"{self._name} cannot send its answer: {error}",
+            )
+            return [encode_command(failed)]
 
     # Time
 
@@ -319,3 +327,18 @@ class Front:
         for peer in list(self._peers.values()):
             if now - peer.used_at > self._limits.idle_s:
                 peer.close()
+
+
+def _framed(command: Command, slices: tuple[bytes | memoryview, ...]) -> list[bytes | memoryview]:
+    """The parts of a frame whose body is `slices`, when there are any."""
+    frame = encode_command(command)
+    if not slices:
+        return [frame]
+    extra = sum(map(len, slices))
+    if len(frame) + extra > FRAME_BYTES_MAX:
+        raise ConfigurationError(
+            f"the frame has {len(frame) + extra} bytes, above the protocol's limit of "
+            f"{FRAME_BYTES_MAX}: ask for less at once"
+        )
+    # The length word is the only one that knows of the body.
+    return [(len(frame) - 4 + extra).to_bytes(4, "big"), memoryview(frame)[4:], *slices]

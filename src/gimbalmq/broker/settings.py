@@ -23,6 +23,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     - queue locks end with the connection that took them, unless its client id has another one;
     - an unlock in the name of another client id counts only if that id is not connected;
     - the members of a group are told when the scan removes a silent one;
+    - a heartbeat that leaves out subscriptions which the broker has lost has them sent again;
     - a pull whose own SQL expression cannot be read is refused, not given everything;
     - a half message is decided once: a second commit does not deliver it again.
     """

@@ -21,19 +21,30 @@ from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.broker.store.api import Appended, Store, StoredMessage, StoreError
 from gimbalmq.broker.subscriptions import GroupTable
 from gimbalmq.broker.topics import TopicTable
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.errors import ConfigurationError, GimbalError
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import FLAG_ONEWAY, Command, response_to
 from gimbalmq.wire.ids import format_offset_id
 from gimbalmq.wire.record import ReceivedMessage, decode_records
 
-__all__ = ["Arrival", "BrokerState", "Handler", "Tally"]
+__all__ = ["Arrival", "BrokerState", "Handler", "Tally", "refused"]
 
 #: Answers a request; None when the answer comes later, or never.
 Handler = Callable[[Command, Channel, int], Command | None]
 _OnAnswer = Callable[[Command | None, int], None]
 
 _OPAQUE_MAX: Final = (1 << 31) - 1
+
+
+def refused(request: Command, error: GimbalError) -> Command:
+    """The answer to a request that could not be done."""
+    match error:
+        case RefusalError():
+            return response_to(request, error.answer_code, error.remark, dict(error.fields))
+        case StoreError():
+            return response_to(request, ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+        case _:
+            return response_to(request, ResponseCode.SYSTEM_ERROR, str(error))
 
 
 class Arrival(msgspec.Struct, frozen=True):

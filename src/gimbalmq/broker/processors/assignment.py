@@ -66,9 +66,14 @@ class Assignments:
         """Take a route from the name server, and answer who waits for it."""
         if len(self._routes) >= _ROUTES_MAX:
             self._routes.clear()
-        self._routes[topic] = _Route(tuple(sorted_queues(queues)), now_ms)
+        route = _Route(tuple(sorted_queues(queues)), now_ms)
+        if route.queues:
+            self._routes[topic] = route
+        else:
+            # Not remembered: the topic may be made the next moment.
+            self._routes.pop(topic, None)
         for request, channel in self._waiting.pop(topic, []):
-            self._state.effects.append(Send(channel, self._answer(request, queues)))
+            self._state.effects.append(Send(channel, self._answer(request, route.queues)))
 
     def channel_closed(self, channel: Channel) -> None:
         """Drop the questions of a closed connection."""

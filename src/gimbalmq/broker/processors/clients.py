@@ -6,7 +6,7 @@ requests of AdminBrokerProcessor.
 
 from __future__ import annotations
 
-from typing import Final
+import contextlib
 
 import msgspec
 
@@ -16,7 +16,7 @@ from gimbalmq.broker.filters import filter_of
 from gimbalmq.broker.groups import ConsumerGroup, Member
 from gimbalmq.broker.state import BrokerState, Handler
 from gimbalmq.broker.store.api import StoreError
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.errors import ConfigurationError, ProtocolError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire import bodies
 from gimbalmq.wire.bodies.shape import write_document
@@ -27,8 +27,6 @@ from gimbalmq.wire.names import retry_topic
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["ClientProcessor"]
-
-_MEMBERS_MAX: Final = 1_000
 
 
 class ClientProcessor:
@@ -82,7 +80,7 @@ class ClientProcessor:
         state = self._state
         touched = state.consumers.channel_closed(channel)
         state.producers.channel_closed(channel)
-        state.locks.channel_closed(channel, state.consumers.client_ids())
+        state.locks.channel_closed(channel, state.consumers.connections())
         for group in touched:
             state.notify(group)
 
@@ -103,8 +101,10 @@ class ClientProcessor:
                 keep_subscriptions=fingerprint != 0 and heartbeat.without_subscriptions,
             )
             if fingerprint:
+                # Java's brokers do not ask for what they have lost.
+                asked = heartbeat.without_subscriptions and not self._state.settings.faithful
                 subscriptions_changed |= self._state.consumers.fingerprint_changed(
-                    data.group, fingerprint
+                    data.group, fingerprint, short=asked
                 )
             if changed:
                 self._state.notify(group)
@@ -181,7 +181,7 @@ class ClientProcessor:
             lock.client_id,
             lock.queues,
             own_id=lock.client_id in consumers.ids_of(channel),
-            connected=lock.client_id in consumers.client_ids(),
+            connected=lock.client_id in consumers.connections(),
         )
         return response_to(request)
 
@@ -220,11 +220,12 @@ class ClientProcessor:
             raise RefusalError(
                 ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{name}]"
             )
+        # Java's name for it, but what its tools give and its brokers compare is the client id.
         wanted = fields.text_or(request, "clientAddr")
         members = {
             target: member.client_id
             for target, member in group.members.items()
-            if wanted in {"", target.address}
+            if wanted in {"", member.client_id}
         }
         _StatusRound(self._state, request, channel, members).start(now_ms)
 
@@ -280,13 +281,13 @@ class _StatusRound:
         self._tables: dict[str, dict[MessageQueue, int]] = {}
 
     def start(self, now_ms: int) -> None:
-        if not self._members:
-            self._finish()
         given = {
             "topic": fields.text(self._request, "topic"),
             "group": fields.text(self._request, "group"),
         }
-        for channel, client_id in list(self._members.items())[:_MEMBERS_MAX]:
+        if not self._members:
+            self._finish()
+        for channel, client_id in self._members.items():
             self._state.ask(
                 channel,
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
@@ -298,7 +299,9 @@ class _StatusRound:
 
     def _take(self, client_id: str, answer: Command | None) -> None:
         if answer is not None and answer.code == 0:
-            self._tables[client_id] = bodies.decode_consumer_status(answer.body).queues
+            # What cannot be read is no answer: who asked must not wait for a better one.
+            with contextlib.suppress(ProtocolError):
+                self._tables[client_id] = bodies.decode_consumer_status(answer.body).queues
         self._missing -= 1
         if not self._missing:
             self._finish()

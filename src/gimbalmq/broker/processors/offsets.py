@@ -63,11 +63,11 @@ class OffsetProcessor:
         if topic not in self._state.topics:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         queue_id = fields.number_or(request, "queueId", -1)
-        if queue_id < 0 or "commitOffset" not in request.fields:
+        offset = fields.number_if_given(request, "commitOffset")
+        if queue_id < 0 or offset is None:
             raise RefusalError(
                 ResponseCode.INVALID_PARAMETER, "QueueId or offset is null, topic is " + topic
             )
-        offset = fields.number(request, "commitOffset")
         if not self._state.offsets.commit(topic, group, queue_id, offset):
             return response_to(request, remark="Offset has been previously reset")
         return response_to(request)

@@ -16,8 +16,8 @@ from gimbalmq.broker import fields
 from gimbalmq.broker.effects import Channel, RefusalError, Send
 from gimbalmq.broker.filters import MessageFilter, filter_of
 from gimbalmq.broker.poptable import ORDER_QUEUE, Popped, PopTable
-from gimbalmq.broker.state import Arrival, BrokerState, Handler
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.broker.state import Arrival, BrokerState, Handler, refused
+from gimbalmq.errors import ConfigurationError, GimbalError
 from gimbalmq.wire.bodies import GroupConfig, TopicConfig
 from gimbalmq.wire.codes import Perm, RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
@@ -330,8 +330,9 @@ class PopProcessor:
                 answer = self._hand_out(request, poll.channel, topic, group, now_ms)
                 if answer is not None:
                     return
-        except RefusalError as refusal:
-            answer = response_to(request, refusal.answer_code, refusal.remark)
+        except GimbalError as error:
+            # It is this pop's trouble, not that of whoever sent the message that woke it.
+            answer = refused(request, error)
         if answer is None:
             if now_ms < poll.until_ms:
                 self._polls.setdefault(poll.topic, []).append(poll)

@@ -15,9 +15,9 @@ from gimbalmq.broker import fields
 from gimbalmq.broker.effects import Channel, RefusalError, Send
 from gimbalmq.broker.filters import MessageFilter, filter_of
 from gimbalmq.broker.longpoll import ParkedPull, ParkedTable
-from gimbalmq.broker.state import Arrival, BrokerState, Handler
+from gimbalmq.broker.state import Arrival, BrokerState, Handler, refused
 from gimbalmq.broker.store.api import ReadResult, ReadStatus
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.errors import ConfigurationError, GimbalError
 from gimbalmq.wire.bodies import GroupConfig, TopicConfig
 from gimbalmq.wire.codes import Perm, PullFlag, RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
@@ -102,8 +102,9 @@ class PullProcessor:
         request = parked.request
         try:
             answer = self._run(request, parked.channel, now_ms, again=True)
-        except RefusalError as refusal:
-            answer = response_to(request, refusal.answer_code, refusal.remark, dict(refusal.fields))
+        except GimbalError as error:
+            # It is this pull's trouble, not that of whoever sent the message that woke it.
+            answer = refused(request, error)
         if answer is not None:
             self._state.effects.append(Send(parked.channel, answer))
 

@@ -94,7 +94,9 @@ class QueryProcessor:
             raise RefusalError(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
             )
-        limit = fields.number_or(request, "maxReconsumeTimes", group.retry_max_times)
+        limit = fields.retries_max(request, "maxReconsumeTimes")
+        if limit is None:
+            limit = group.retry_max_times
         given_up = level < 0 or failed.reconsume_times >= limit
         message = self._retried(failed, group, level, now_ms, given_up=given_up)
         self._schedule.store(message, now_ms)

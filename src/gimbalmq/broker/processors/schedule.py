@@ -24,7 +24,7 @@ from gimbalmq.wire.bodies.shape import write_document
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.pop import RecallHandle
-from gimbalmq.wire.properties import encode_properties, find_property
+from gimbalmq.wire.properties import decode_properties, encode_properties, find_property
 from gimbalmq.wire.record import ReceivedMessage, decode_records
 
 __all__ = ["Schedule", "restored", "with_property"]
@@ -35,6 +35,7 @@ _TIMER_DOCUMENT: Final = "timers"
 _DELIVERIES_MAX: Final = 256
 _SAVE_MS: Final = 1_000
 _NEVER: Final = 1 << 62
+_TIMERS: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 
 
 class _TimerFile(msgspec.Struct):
@@ -120,6 +121,7 @@ class Schedule:
             ) from None
 
     def _park_level(self, message: StoredMessage, level: int, now_ms: int) -> tuple[Appended, str]:
+        message = _without_timer(message)
         stored = self._state.append(_parked(message, SCHEDULE_TOPIC, level - 1), now_ms)
         due = delays.due_ms(level, stored.store_timestamp_ms, self._levels)
         self._heads[level - 1] = min(self._heads[level - 1], due)
@@ -161,6 +163,8 @@ class Schedule:
         """When a message with a timer is due; None without one, or when it is due already."""
         if b"TIMER_DEL" not in properties:
             return None
+        if find_property(properties, b"TIMER_OUT_MS") is not None:
+            return None  # it has waited already, and comes back as a dead letter
         settings = self._state.settings
         due_ms = None
         for name, unit_ms, start_ms in (
@@ -284,6 +288,16 @@ def with_property(message: StoredMessage, name: str, value: str) -> StoredMessag
         properties += b"\x02"
     properties += f"{name}\x01{value}\x02".encode()
     return msgspec.structs.replace(message, properties=properties)
+
+
+def _without_timer(message: StoredMessage) -> StoredMessage:
+    """A message whose delay level counts, now and when it comes back."""
+    if b"TIMER_DEL" not in message.properties:
+        return message
+    kept = decode_properties(message.properties)
+    for name in _TIMERS:
+        kept.pop(name, None)
+    return msgspec.structs.replace(message, properties=encode_properties(kept))
 
 
 def _parked(message: StoredMessage, topic: str, queue_id: int) -> StoredMessage:

@@ -40,8 +40,6 @@ _TRANSACTION_BITS: Final = 0xC
 #: Property names that make it necessary to take the properties apart.
 _SPECIAL: Final = ("POP_CK", "MSG_REGION", "TRACE_ON", "CLUSTER\x01", "__RMQ.TRANSIENT.")
 _TRANSIENT: Final = "__RMQ.TRANSIENT."
-#: From this client version on (3.4.9) a send to a retry topic says itself how often is too often.
-_MAX_RECONSUME_VERSION: Final = 121
 
 _V1_NAMES: Final = {
     "a": "producerGroup",
@@ -70,7 +68,7 @@ class _Header(msgspec.Struct):
     template: str
     template_queues: int
     reconsume_times: int
-    max_reconsume_times: int | None
+    retries_max: int | None
     is_batch: bool
     group: str
 
@@ -108,7 +106,7 @@ class SendProcessor:
             self._check(header, request)
             config = self._topic(header, now_ms)
             self._choose_queue(header, config)
-            self._to_dead_letters(header, request, now_ms)
+            self._to_dead_letters(header, now_ms)
             if header.is_batch:
                 return self._store_batch(request, header, channel, now_ms)
             message = self._message(header, bytes(request.body), channel, now_ms)
@@ -166,7 +164,7 @@ class SendProcessor:
                 f"{self._state.settings.name} has {limit} queues",
             )
 
-    def _to_dead_letters(self, header: _Header, request: Command, now_ms: int) -> None:
+    def _to_dead_letters(self, header: _Header, now_ms: int) -> None:
         """Give a message that a consumer sends back itself up when it failed too often."""
         if not header.topic.startswith(RETRY_PREFIX):
             return
@@ -176,8 +174,8 @@ class SendProcessor:
             )
         group = header.topic.removeprefix(RETRY_PREFIX)
         limit = self._state.groups.require(group, now_ms).retry_max_times
-        if request.version >= _MAX_RECONSUME_VERSION and header.max_reconsume_times is not None:
-            limit = header.max_reconsume_times
+        if header.retries_max is not None:
+            limit = header.retries_max
         # A group that holds locks consumes in order: it has already tried as often as it may.
         if header.reconsume_times > limit or self._state.locks.holds_any(group, now_ms):
             header.topic = dlq_topic(group)
@@ -342,7 +340,7 @@ def _read_header(request: Command) -> _Header:
         template=given.get(names["c"], TEMPLATE_TOPIC),
         template_queues=fields.number_or(request, names["d"], 4),
         reconsume_times=max(0, fields.number_or(request, names["j"])) & 0x7FFFFFFF,
-        max_reconsume_times=(fields.number(request, names["l"]) if names["l"] in given else None),
+        retries_max=fields.retries_max(request, names["l"]),
         is_batch=fields.flag(request, names["m"]),
         group=given.get(names["a"], ""),
     )
