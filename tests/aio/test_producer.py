@@ -457,7 +457,7 @@ def test_states_are_told_and_options_checked_as_on_threads(run, cluster, topic):
     async def main():
         producer = Producer("shop", nameserver=cluster.nameserver)
         assert (producer.state, producer.start_error) == ("created", None)
-        with pytest.raises(StateError, match="is created: use it in an async with"):
+        with pytest.raises(StateError, match="is created, not running: use it in an async with"):
             await producer.send(Message(topic, b"x"))
         async with producer:
             assert producer.state == "running"

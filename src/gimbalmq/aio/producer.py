@@ -283,9 +283,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         return (self._sender or self._not_running()).shared.ask(question, timeout_s)
 
     def _not_running(self) -> Sender:
-        created = self._state == "created"
-        advice = ": use it in an async with statement, or await start() first"
-        raise self._refusal(advice if created else ", not running")
+        raise self._not_running_error("use it in an async with statement, or await start() first")
 
     def _running(self) -> Sender:
         sender = self._sender or self._not_running()

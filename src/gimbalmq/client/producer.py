@@ -353,10 +353,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         )
 
     def _not_running(self) -> Sender:
-        created = self._state == "created"
-        raise self._refusal(
-            ": use it in a with statement, or call start() first" if created else ", not running"
-        )
+        raise self._not_running_error("use it in a with statement, or call start() first")
 
     # ---- transactions ------------------------------------------------------------------------
 

@@ -52,6 +52,11 @@ class ProducerLife:
             raise
         self._state = "running"
 
+    def _not_running_error(self, advice: str) -> StateError:
+        """The error for a call that needs a running producer; `advice` is for a new one."""
+        new = f": {advice}" if self._state == "created" else ""
+        return self._refusal(f", not running{new}")
+
     def _refusal(self, consequence: str) -> StateError:
         """An error that says in which state the producer is, because of what, and what follows."""
         words = f"is {self._state}"
