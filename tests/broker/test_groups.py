@@ -86,8 +86,16 @@ def subscriptions(desk, group="billing"):
 @pytest.mark.rule("B8.1f")
 def test_broadcasting_groups_are_not_told(desk):
     one = desk.channel()
-    desk.heartbeat(one, "one", "billing", message_model="BROADCASTING")
-    desk.heartbeat(desk.channel(), "two", "billing", message_model="BROADCASTING")
+    others = [desk.channel() for _ in range(3)]
+    for number, channel in enumerate((one, *others)):
+        desk.heartbeat(channel, str(number), "billing", message_model="BROADCASTING")
+    fields = {"clientID": "1", "consumerGroup": "billing"}
+    desk.ask(others[0], RequestCode.UNREGISTER_CLIENT, fields)
+    desk.lose(others[1])
+    desk.advance(100_000, 5_000)
+    desk.heartbeat(one, "0", "billing", message_model="BROADCASTING")
+    desk.advance(40_000, 5_000)
+    assert desk.members("billing") == ["0"]
     assert desk.noticed(one) == []
 
 

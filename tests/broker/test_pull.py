@@ -153,6 +153,11 @@ def test_tags_with_the_same_hash_in_java_are_the_same_to_the_broker(desk, tag):
     for stored in ("Aa", "BB", "Bb"):
         desk.send(properties=f"TAGS\x01{stored}\x02", body=stored.encode())
     assert pulled(desk.pull(expression=tag)) == [b"Aa", b"BB"]
+    channel = desk.channel()
+    request = desk.pull_command(3, expression=tag, sys_flag=SUSPEND, suspend_timeout_ms=9_000)
+    number = desk.hold(channel, request)
+    desk.send(properties="TAGS\x01BB\x02", body=b"woken")
+    assert pulled(desk.answer(channel, number)) == [b"woken"]
 
 
 def pulled(answer):

@@ -138,6 +138,17 @@ def test_a_delayed_message_appears_when_its_level_is_over(desk, level, wait_ms):
 
 
 @pytest.mark.rule("W5.6b")
+def test_of_several_delayed_messages_each_waits_for_its_own_time(desk):
+    for body in (b"first", b"second"):
+        desk.send(properties="DELAY\x012\x02", body=body)
+        desk.advance(2_000)
+    desk.advance(1_000)
+    assert desk.bodies() == [b"first"]
+    desk.advance(2_000)
+    assert desk.bodies() == [b"first", b"second"]
+
+
+@pytest.mark.rule("W5.6b")
 def test_no_delay_and_no_number(desk):
     assert desk.send(properties="DELAY\x010\x02").code == 0
     assert len(desk.messages()) == 1

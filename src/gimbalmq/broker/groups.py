@@ -2,8 +2,8 @@
 
 Java's rules (ConsumerManager, ConsumerGroupInfo, ProducerManager): a member is a connection, not
 a client id; the newest heartbeat decides what a group is and which topics it has; a subscription
-is replaced only by one with a higher version. This file decides when a change counts, and who is
-told; it sends nothing itself.
+is replaced only by one with a higher version. This file decides when a change counts; it tells
+nobody.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ConsumerTable:
         *,
         keep_subscriptions: bool = False,
     ) -> tuple[ConsumerGroup, bool]:
-        """Take one group of a heartbeat; whether its members must be told.
+        """Take one group of a heartbeat; whether its members or topics have changed.
 
         `keep_subscriptions` is the second form of the heartbeat, which leaves them out.
         """
@@ -122,7 +122,7 @@ class ConsumerTable:
             group = self._groups[data.group] = ConsumerGroup(data.group)
         joined = group.update_member(channel, data, member)
         resubscribed = not keep_subscriptions and group.update_subscriptions(data)
-        return group, (joined or resubscribed) and not group.is_broadcasting
+        return group, joined or resubscribed
 
     def fingerprint_changed(self, name: str, fingerprint: int, *, short: bool) -> bool:
         """Remember a heartbeat's fingerprint; whether the group had a different one before.
