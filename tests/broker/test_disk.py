@@ -30,7 +30,7 @@ def full(tmp_path, monkeypatch):
     disk = FullDisk()
     monkeypatch.setattr(
         "broker.desk.open_store",
-        lambda folder, store_host: open_store(folder, store_host=store_host, disk=disk),
+        lambda folder, **options: open_store(folder, disk=disk, **options),
     )
     desk = Desk(tmp_path / "data")
     desk.topic("orders", 4)

@@ -134,7 +134,7 @@ def test_connections_may_take_as_long_as_the_option_says(kind, monkeypatch):
     monkeypatch.setattr(engine, "NonBlockingConnection", NonBlocking)
     monkeypatch.setattr(inline, "BlockingConnection", Blocking)
     with SmallCluster("orders") as cluster:
-        for options, wanted in (({}, 3.0), ({"connect_timeout_s": 1.25}, 1.25)):
+        for options, wanted in (({}, 3.0), ({"connect_timeout_s": 0.25}, 0.25)):
             limits.clear()
             name = () if kind is Admin else ("billing",)
             client = kind(*name, nameserver=cluster.address, **options)
@@ -145,7 +145,9 @@ def test_connections_may_take_as_long_as_the_option_says(kind, monkeypatch):
                     client.route("orders")
                 elif kind is not PushConsumer:
                     client.queues("orders")
-            assert max(limits) == wanted, "an inline call may leave less for the connection"
+            assert max(limits) <= wanted
+            if options or kind in {*FETCHING, Producer}:
+                assert max(limits) == wanted, "others make inline calls, which leave less for it"
     with pytest.raises(ConfigurationError, match="connect_timeout_s is 0"):
         kind(*name, nameserver="127.0.0.1:1", connect_timeout_s=0)
 

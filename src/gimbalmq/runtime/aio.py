@@ -393,6 +393,10 @@ class AioDriver:
         self.call_later(_EXPIRE_EVERY_S, self._expire)
         now = time.monotonic()
         for connection in tuple(self._connections.values()):
+            if not connection.connected and connection.waits_too_long(now):
+                address = connection.address
+                self.lose(connection, unreachable(address, "timed out", address))
+                continue
             try:
                 connection.give_up_late(now)
             except GimbalError as error:

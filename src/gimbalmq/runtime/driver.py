@@ -15,9 +15,9 @@ from gimbalmq.wire.command import Command
 
 __all__ = ["CONNECT_TIMEOUT_S", "Driver", "DriverClient", "Timer"]
 
-#: How long a connection may take to be made: half of what Java gives a request, so that one to a
-#: broker that is gone without a word leaves time to try another.
-CONNECT_TIMEOUT_S: Final = 1.5
+#: How long a connection may take to be made, as in Java; but no longer than half of the time of
+#: whoever waits for it, so that a broker that is gone without a word leaves time to try another.
+CONNECT_TIMEOUT_S: Final = 3.0
 
 
 class Timer(Protocol):

@@ -250,7 +250,7 @@ class NonBlockingConnection(RequestTable):
             TransportError: the connect took too long, or the peer has been silent since before a
                 request that was given up, so the connection is dead.
         """
-        if not self.connected and now > self._connect_until:
+        if not self.connected and (now > self._connect_until or self.waits_too_long(now)):
             if self.opened:
                 raise handshake_error(self.address, TimeoutError())
             raise unreachable(self.address, "timed out", self.target)

@@ -159,6 +159,17 @@ class RequestTable:
             for together, (done, answers) in stored.items():
                 together(done, answers)
 
+    def waits_too_long(self, now: float) -> bool:
+        """While there is no connection: whether a request has spent half of its time on it.
+
+        The other half is for another broker; a call that blocks gives a connection no more, too.
+        """
+        # Listed first: another thread may add to them.
+        return any(
+            now - sent_at > deadline - now
+            for _, (sent_at, deadline, _) in list(self._pending.values())
+        )
+
     def give_up_late(self, now: float) -> None:
         """Give up requests that are over their time.
 

@@ -105,7 +105,10 @@ class ConsumerMachine:
         self._left = False
         #: What the user chose, where the user does.
         self._assigned: frozenset[MessageQueue] = frozenset()
-        self._handlers: dict[type[Any], Callable[[Any, float], None]] = {
+        self._handlers = self._who_hears_what()
+
+    def _who_hears_what(self) -> dict[type[Any], Callable[[Any, float], None]]:
+        return {
             ev.PullAnswered: self._pulls.answered,
             ev.PullFailed: lambda event, _now: self._pulls.failed(event),
             ev.Consumed: self._on_consumed,
