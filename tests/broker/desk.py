@@ -24,9 +24,10 @@ START_MS = 1_700_000_000_000
 class Desk:
     """Drives one machine; `ask` returns the answer to that request, None while it waits."""
 
-    def __init__(self, folder, access=None, store=None, **settings):
+    def __init__(self, folder, access=None, store=None, disk=None, **settings):
         self.folder = folder
         self.store_options = store
+        self.disk = disk
         self.settings = BrokerSettings(**settings)
         self.access = access
         self.now_ms = START_MS
@@ -40,7 +41,10 @@ class Desk:
 
     def _open(self):
         self.store = open_store(
-            self.folder, store_host=("127.0.0.1", 10911), options=self.store_options
+            self.folder,
+            store_host=("127.0.0.1", 10911),
+            options=self.store_options,
+            disk=self.disk,
         )
         self.machine = BrokerMachine(
             self.settings,

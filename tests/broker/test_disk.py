@@ -6,8 +6,6 @@ import errno
 
 import pytest
 
-from broker.desk import Desk
-from gimbalmq.broker.store import open_store
 from gimbalmq.broker.store.files import Disk
 
 
@@ -26,18 +24,11 @@ class FullDisk(Disk):
 
 
 @pytest.fixture
-def full(tmp_path, monkeypatch):
-    disk = FullDisk()
-    monkeypatch.setattr(
-        "broker.desk.open_store",
-        lambda folder, **options: open_store(folder, disk=disk, **options),
-    )
-    desk = Desk(tmp_path / "data")
+def full(make_desk):
+    desk = make_desk(disk=FullDisk())
     desk.topic("orders", 4)
-    desk.disk = disk
     yield desk
-    disk.full = False
-    desk.close()
+    desk.disk.full = False
 
 
 @pytest.mark.rule("W2.1")
