@@ -132,7 +132,7 @@ def test_mqadmin_shows_our_members_their_offsets_and_stacks_and_has_them_consume
     assert (len(offsets), sum(map(int, offsets))) == (8, COUNT)
     assert f"gimbalmq-{group_name}-0" in stacks, "a thread of its listeners"
     assert "in test_mqadmin_shows_our_members" in stacks, "the program's own threads, too"
-    assert "consumeResult=CR_LATER" in refused, "to raise is to ask for it later"
+    assert "consumeResult=CR_THROW_EXCEPTION" in refused, "and the reason is told"
     assert "consumeResult=CR_SUCCESS" in consumed
     assert got[COUNT:] == [b"odd", b"even"]
 
