@@ -17,11 +17,14 @@ from gimbalmq.broker import Account, BrokerSettings, EmbeddedCluster
 from gimbalmq.broker.store import StoreOptions
 from gimbalmq.client.access import AccessOptions
 from gimbalmq.client.batching import Batching
-from gimbalmq.client.options import PushTuning
+from gimbalmq.client.options import (
+    SETTINGS,
+    ClientTuning,
+    ConsumerTuning,
+    LitePullTuning,
+    PushTuning,
+)
 from gimbalmq.core.consumer.settings import ConsumerSettings
-from gimbalmq.core.flow_control import FlowLimits
-from gimbalmq.runtime.consumer_host import PullSettings
-from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.testing.jars import VERSIONS
 from gimbalmq.wire.trace import TRACE_TOPIC
 
@@ -92,12 +95,12 @@ def from_fields(kind):
     return found
 
 
-def push_tuning():
-    """What a push consumer does when an option of its tuning is not given."""
-    homes = [from_fields(k) for k in (ConsumerSettings, FlowLimits, InstanceSettings, PullSettings)]
-    known = {name: default for home in homes for name, default in home.items()}
-    known |= {
-        "suspend_current_queue_time_s": known["suspend_current_queue_s"],
+def tuning(kind):
+    """What a consumer does when an option of its tuning is not given."""
+    known = {
+        name: from_fields(setting.home)[setting.field] for name, setting in SETTINGS.items()
+    } | {
+        "rejoin_grace_s": from_fields(ConsumerSettings)["rejoin_grace_s"],
         "max_reconsume_times": "-1",
         "local_offset_store_dir": "None",
         "events": "None",
@@ -106,18 +109,18 @@ def push_tuning():
         "enable_trace": "False",
         "trace_topic": repr(TRACE_TOPIC),
     }
-    names = PushTuning.__annotations__.keys() - AccessOptions.__annotations__.keys()
+    names = kind.__annotations__.keys() - AccessOptions.__annotations__.keys()
     return {name: known[name] for name in names}
 
 
 CLASSES = {
-    "Producer": lambda: from_signature(gimbalmq.Producer),
+    "Producer": lambda: from_signature(gimbalmq.Producer) | tuning(ClientTuning),
     "FaultTolerance": lambda: from_fields(gimbalmq.FaultTolerance),
     "Batching": lambda: from_fields(Batching),
     "Message": lambda: from_signature(gimbalmq.Message),
-    "PushConsumer": lambda: from_signature(gimbalmq.PushConsumer) | push_tuning(),
-    "LitePullConsumer": lambda: from_signature(gimbalmq.LitePullConsumer),
-    "PullConsumer": lambda: from_signature(gimbalmq.PullConsumer),
+    "PushConsumer": lambda: from_signature(gimbalmq.PushConsumer) | tuning(PushTuning),
+    "LitePullConsumer": lambda: from_signature(gimbalmq.LitePullConsumer) | tuning(LitePullTuning),
+    "PullConsumer": lambda: from_signature(gimbalmq.PullConsumer) | tuning(ConsumerTuning),
     "Admin": lambda: from_signature(gimbalmq.Admin),
     "EmbeddedCluster": lambda: from_signature(EmbeddedCluster),
     "BrokerSettings": lambda: from_fields(BrokerSettings),
