@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.consumer.effects import Consume, Permit
 from gimbalmq.core.process_queue import Batch
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.verdict import DeadLetter, RetryLater
@@ -398,6 +398,25 @@ def test_a_cancelled_run_is_finished_when_later_messages_have_begun(pool_with, r
     gate.set()
     results.wait(5001 + running)
     assert all(run.reached is None for run in results.runs), "every claimed message ran"
+
+
+def test_a_run_goes_on_for_as_long_as_its_permit_is_renewed(monkeypatch):
+    """Messages that were claimed before others must not be left behind by a release."""
+    now = [1000.0]
+    monkeypatch.setattr("gimbalmq.runtime.listening.time.monotonic", lambda: now[0])
+    permit, got = Permit(1001.0), []
+
+    def listener(message):
+        got.append(message.queue_offset)
+        now[0] += 0.6
+        if message.queue_offset < 4:
+            permit.valid_until = now[0] + 1.0
+
+    consume = msgspec.structs.replace(consume_of(9), permit=permit)
+    listening = Listening({"orders": listener}.get, ListenerSettings())
+    done = listening.run(RunningWork(consume, 0, 9, now[0]), float("inf"))
+    assert got == [0, 1, 2, 3, 4, 5], "two more after the last renewal"
+    assert done.reached == 6
 
 
 def test_a_slow_message_among_quick_ones_holds_up_nothing_else(pool_with, results):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from gimbalmq.core.consumer.effects import Consume
+from gimbalmq.core.consumer.effects import Consume, Permit
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
@@ -74,13 +74,12 @@ class Listening:
     def _one_by_one(self, work: RunningWork, share_after_s: float) -> Consumed:
         consume = work.consume
         call = self._listener_for(consume.queue.topic) or self._call_for_its_topic
-        # A permit that is renewed meanwhile counts for the next run.
         end_at = work.since + share_after_s
-        if consume.permit is not None:
-            end_at = min(end_at, consume.permit.valid_until)
         failures: list[tuple[int, int]] = []
         left = work.one_by_one()
-        if end_at != _NEVER:
+        if consume.permit is not None:
+            left = _permitted(consume.permit, end_at, left)
+        elif end_at != _NEVER:
             left = _until(end_at, left)
         message = None
         while True:
@@ -167,6 +166,16 @@ def _until(end_at: float, messages: Iterator[Any]) -> Iterator[Any]:
     """Look at the clock before each message is begun."""
     monotonic = time.monotonic
     while monotonic() < end_at:
+        try:
+            yield next(messages)
+        except StopIteration:
+            return
+
+
+def _permitted(permit: Permit, end_at: float, messages: Iterator[Any]) -> Iterator[Any]:
+    """The same for a queue with a permit, which may be renewed or withdrawn meanwhile."""
+    monotonic = time.monotonic
+    while (now := monotonic()) < end_at and now < permit.valid_until:
         try:
             yield next(messages)
         except StopIteration:
