@@ -344,3 +344,27 @@ def test_an_answer_that_cannot_be_sent_is_an_error_and_not_silence(fields, body,
     answer = asyncio.run(told_by(Telltale(fields, body, slices)))
     assert (answer.code, answer.opaque, answer.is_response) == (1, 6, True)
     assert words in answer.remark
+
+
+def test_a_connection_that_is_accepted_while_the_server_stops_is_closed():
+    class Idle:
+        next_due_ms = 1 << 60
+
+        def tick(self, now_ms):
+            return []
+
+    async def stop_at_once(client):
+        front = Front(Idle(), name="idle")
+        front.start(listener)
+        client.connect(listener.getsockname())
+        front._accept()
+        assert front._tasks
+        front.stop()
+        await asyncio.sleep(0.01)
+
+    with socket.socket() as listener, socket.socket() as client:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        client.settimeout(10.0)
+        asyncio.run(stop_at_once(client))
+        assert client.recv(1) == b""

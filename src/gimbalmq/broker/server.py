@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import socket
@@ -173,7 +174,12 @@ class Front:
             assert self._loop is not None
             task = self._loop.create_task(self._welcome(client))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(functools.partial(self._welcomed, client))
+
+    def _welcomed(self, client: socket.socket, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            client.close()  # here, because it may be cancelled before its first step
 
     async def _welcome(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -187,9 +193,6 @@ class Front:
         except (OSError, ssl.SSLError, TimeoutError) as error:
             _logger.debug("%s: a connection failed at its start: %s", self._name, error)
             client.close()
-        except asyncio.CancelledError:
-            client.close()
-            raise
 
     # Peers
 
