@@ -41,12 +41,13 @@ TRANSACTION_CHECK_MS = 2_000
 LONG_FILES = (
     "tests/spark/test_stream_crash.py",
     "tests/test_docs.py",
+    "tests/interop/test_every_strategy.py",
+    "tests/interop/test_mixed_group.py",
     "tests/interop/test_failures.py",
     "tests/broker/test_java.py",
     "tests/broker/test_agreement.py",
     "tests/cli/test_demo.py",
-    "tests/interop/test_mixed_group.py",
-    "tests/interop/test_every_strategy.py",
+    "tests/interop/test_old_queues.py",
 )
 
 
