@@ -34,7 +34,11 @@ class PythonMember:
         self._times = []
         self._reader = threading.Thread(target=self._read, name="member-reader", daemon=True)
         self._reader.start()
-        self.client_id = self._answer("ready")["client_id"]
+        try:
+            self.client_id = self._answer("ready")["client_id"]
+        except BaseException:
+            self.kill()
+            raise
 
     def _read(self):
         for line in self._process.stdout:
