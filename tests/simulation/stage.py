@@ -6,10 +6,20 @@ from gimbalmq.testing.sim import Mode, Options
 from gimbalmq.testing.sim.cast import Cast
 from gimbalmq.testing.sim.executor import ListenerHabits
 
+#: What a directed scenario leaves to no seed.
+PLAIN = {
+    "rebalance_interval_s": 10.0,
+    "keyed": False,
+    "foreign": False,
+    "busy_brokers": False,
+    "spare_first": False,
+}
+
 
 class Stage(Cast):
     def __init__(self, seed=1, mode=Mode.ORDERED, listener_s=0.1, **options):
-        super().__init__(seed, Options(mode=mode, faults=(), rough_listeners=False, **options))
+        given = {**PLAIN, **options}
+        super().__init__(seed, Options(mode=mode, faults=(), rough_listeners=False, **given))
         self.queues_each = 1
         self.brokers = [self.broker("broker-a"), self.broker("broker-b")]
         self.habits = ListenerHabits(listener_s, listener_s)

@@ -19,6 +19,8 @@ BUSY = Options(
     rough_listeners=False,
     backlog=True,
     quiet_s=90.0,
+    keyed=False,
+    foreign=False,
 )
 
 

@@ -10,8 +10,10 @@ from core.consumer.harness import ME, QUEUES, Harness, only
 from gimbalmq.core.consumer.effects import Commit, Lock
 from gimbalmq.core.consumer.events import LockAnswered, TimerFired, TimerName
 from gimbalmq.testing.checkers import check_exclusive, check_loss
-from gimbalmq.testing.sim import Mode, simulate
-from simulation.stage import Stage
+from gimbalmq.testing.sim import Mode, Options, simulate
+from simulation.stage import PLAIN, Stage
+
+LOCKING = (Mode.ORDERED, Mode.LEASE)
 
 
 @pytest.fixture(autouse=True)
@@ -19,12 +21,51 @@ def _quiet_logs(caplog):
     caplog.set_level(logging.CRITICAL, "gimbalmq")
 
 
-@pytest.mark.parametrize("seed", [10, 13])
-def test_an_acquisition_whose_permit_ended_does_not_go_on_with_what_it_had_cached(seed):
+@pytest.mark.parametrize("mode", LOCKING)
+@pytest.mark.parametrize("seed", [0, 27])
+def test_an_acquisition_whose_permit_ended_does_not_go_on_with_what_it_had_cached(seed, mode):
     """Another member had the queue meanwhile and gave it back; the lock says nothing of that."""
-    outcome = simulate(seed)
-    assert outcome.mode is not Mode.CONCURRENT
+    outcome = simulate(seed, Options(mode=mode, **PLAIN))
+    assert check_exclusive(outcome.history) == [], outcome.report()
+
+
+def replayed(seed, **options):
+    """A run that once broke a promise."""
+    outcome = simulate(seed, Options(**{**PLAIN, **options}))
     assert not outcome.violations, outcome.report()
+
+
+@pytest.mark.parametrize("mode", LOCKING)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_passes_that_run_more_often_than_the_grace_time_do_not_keep_a_group_from_taking_over(
+    seed, mode
+):
+    replayed(seed, mode=mode, faults=("crash",), rebalance_interval_s=3.0, spare_first=True)
+
+
+@pytest.mark.parametrize("mode", LOCKING)
+@pytest.mark.parametrize("seed", [7, 15])
+def test_a_member_that_waits_for_a_lock_of_the_living_does_not_ask_in_circles(seed, mode):
+    """Somebody had died before: it was unlocked in the name of the dead, without a pause."""
+    replayed(seed, mode=mode, spare_first=True)
+
+
+@pytest.mark.parametrize("seed", [9, 13, 20])
+def test_a_message_on_its_way_back_is_waited_for_before_its_queue_is_handed_over(seed):
+    replayed(
+        seed,
+        mode=Mode.LEASE,
+        faults=("join", "leave"),
+        faults_max=12,
+        backlog=True,
+        busy_brokers=True,
+    )
+
+
+@pytest.mark.parametrize("mode", LOCKING)
+def test_a_member_that_has_lost_the_lock_of_a_queue_stores_no_offset_of_it(mode):
+    faults = ("pause", "partition", "isolation", "torn connection")
+    replayed(70, mode=mode, faults=faults)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -61,7 +102,7 @@ def test_a_member_stores_no_offsets_of_queues_whose_permit_has_ended():
     assert only(machine.handle(TimerFired(TimerName.COMMIT)), Commit) == []
 
 
-@pytest.mark.parametrize("mode", [Mode.ORDERED, Mode.LEASE])
+@pytest.mark.parametrize("mode", LOCKING)
 def test_a_member_that_is_cut_off_from_everything_is_followed_by_another_after_the_grace(mode):
     stage = Stage(mode=mode).begin()
     victim, survivor = stage.owner("broker-b")

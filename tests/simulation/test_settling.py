@@ -8,7 +8,7 @@ import pytest
 
 from gimbalmq.testing.checkers import check_exclusive
 from gimbalmq.testing.sim import Mode, Options, simulate
-from simulation.stage import Stage
+from simulation.stage import PLAIN, Stage
 
 QUEUES = {"orders/broker-a/0", "orders/broker-b/0"}
 #: Timers of the simulated members: routes are polled, and passes run, every ten seconds.
@@ -53,6 +53,7 @@ def test_pitfall_1_members_with_different_views_agree_within_a_route_and_a_rebal
         mode=Mode.CONCURRENT,
         faults=("partition", "isolation", "torn connection"),
         settled_within_s=ROUTE_S + REBALANCE_S,
+        **PLAIN,
     )
     for seed in range(block * 10, block * 10 + 10):
         outcome = simulate(seed, options)

@@ -46,12 +46,13 @@ def test_members_that_come_and_go_every_second_do_not_keep_a_dead_one_from_being
     stage = Stage(mode=mode).begin()
     victim, survivor = stage.owner("broker-a")
     stage.crash(victim)
-    for _ in range(5):
+    died_at = stage.world.now
+    while "orders/broker-a/0" not in owned(survivor):
+        assert stage.world.now - died_at < 30.0, "its locks end after a minute by themselves"
         stage.run_for(0.6)
         restless = stage.start_member("z")  # sorts last: the first queue stays the survivor's
         stage.run_for(0.6)
         stage.crash(restless)
-    assert "orders/broker-a/0" in owned(survivor)
     assert check_exclusive(stage.world.history) == []
 
 
@@ -83,7 +84,7 @@ def test_a_lock_that_a_live_member_holds_for_long_is_waited_for_and_not_fought_f
     assert 1 <= kinds[fx.TakeOver] <= 3, "grace, and twice as long each time"
     assert kinds[fx.ListEverywhere] <= 5
     assert kinds[fx.Lock] <= 60, "at first often, later once in a second, renewals among them"
-    stage.run_for(40.0)
+    stage.run_for(100.0)
     assert owned(heir) == {"orders/broker-a/0"}
     assert check_exclusive(stage.world.history) == []
 

@@ -13,9 +13,10 @@ from gimbalmq.model.weights import WEIGHTS_TOPIC, QueueWeights
 from gimbalmq.testing.checkers import check_exclusive, check_loss
 from gimbalmq.testing.sim import Kind, Mode, Options
 from gimbalmq.testing.sim.cast import NAMESERVERS, Cast
-from gimbalmq.testing.sim.clients import SimProducer
 from gimbalmq.testing.sim.executor import ListenerHabits
+from gimbalmq.testing.sim.producer import SimProducer
 from gimbalmq.wire.weights import encode_weights
+from simulation.stage import PLAIN
 
 QUEUES = [
     MessageQueue("orders", broker, n) for broker in ("broker-a", "broker-b") for n in range(3)
@@ -37,7 +38,7 @@ class Weighed(Cast):
     """Three members that read weights, two brokers, a little traffic."""
 
     def __init__(self, mode, seed=1):
-        options = Options(mode=mode, faults=(), rough_listeners=False)
+        options = Options(mode=mode, faults=(), rough_listeners=False, **PLAIN)
         super().__init__(seed, options, strategy=published)
         self.queues_each = 3
         self.brokers = [self.broker("broker-a"), self.broker("broker-b")]

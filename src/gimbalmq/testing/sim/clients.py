@@ -1,53 +1,54 @@
-"""Members of a group and a producer, in virtual time: the real instance, host and machine."""
+"""Members of a group in virtual time: the real instance, host and machine in one process each.
+
+Decides how a member lives, from its first attempt to join to its end, and what of it is noted.
+Who takes the messages is given: workers with listeners (`executor`) or a user who reads (`users`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from gimbalmq.core.allocation import Strategy, strategy_named
+from gimbalmq.core.allocation import Strategy
 from gimbalmq.core.consumer import effects as fx
 from gimbalmq.core.consumer import events as ev
 from gimbalmq.core.consumer.ground import Ground
 from gimbalmq.core.consumer.held import HeldQueue
 from gimbalmq.core.consumer.machine import ConsumerMachine
+from gimbalmq.core.consumer.passive import PassiveMachine
 from gimbalmq.core.consumer.settings import ConsumerSettings
 from gimbalmq.errors import GimbalError
-from gimbalmq.flows.effects import Flow, checked_call, now, sleep
 from gimbalmq.flows.offset import StartFrom, StartPolicy
-from gimbalmq.flows.route import NameServers, fetch_route
+from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
+from gimbalmq.runtime.consumer_parts import Executor
 from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
 from gimbalmq.runtime.weights_watch import WeightsWatch
 from gimbalmq.testing.sim.driver import SimDriver
-from gimbalmq.testing.sim.executor import ListenerHabits, SimExecutor
 from gimbalmq.testing.sim.history import Kind
 from gimbalmq.testing.sim.network import Network
 from gimbalmq.testing.sim.world import Clock, Process, World
-from gimbalmq.wire.headers import parse_send_response, send_request
-from gimbalmq.wire.names import Namespace, retry_topic
-from gimbalmq.wire.subscription import parse_tags
+from gimbalmq.wire.names import Namespace
+from gimbalmq.wire.subscription import SubscriptionData
 
-__all__ = ["SimMember", "SimProducer", "WatchedMachine"]
+__all__ = ["SimMember", "WatchedMachine"]
 
 _JOIN_AGAIN_S: Final = 1.0
-_SEND_TIMEOUT_S: Final = 3.0
-_SEND_ATTEMPTS_MAX: Final = 100
 
 
 class WatchedMachine:
-    """A consumer's machine whose invariants are checked, and ownership noted, at each step."""
+    """A consumer's machine; invariants are checked, ownership and offsets noted, at each step."""
 
-    passive = False
-
-    def __init__(self, machine: ConsumerMachine, world: World, who: str) -> None:
+    def __init__(self, machine: ConsumerMachine | PassiveMachine, world: World, who: str) -> None:
         self.settings = machine.settings
+        self.passive = machine.passive
         self._machine = machine
         self._world = world
         self._who = who
         self._owned: frozenset[MessageQueue] = frozenset()
+        self._listed: frozenset[str] = frozenset()
 
     @property
     def held(self) -> Mapping[MessageQueue, HeldQueue]:
@@ -68,68 +69,89 @@ class WatchedMachine:
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
         """Take one event in."""
+        if isinstance(event, ev.MembersListed):
+            self._note_listed(frozenset(event.members or ()))
         effects = self._machine.handle(event, now)
-        self._machine.validate()
+        if isinstance(self._machine, ConsumerMachine):
+            self._machine.validate()
         owned = self._machine.assignment()
         if owned != self._owned:
             for queue in sorted_queues(self._owned - owned):
                 self._world.note(Kind.RELEASED, self._who, queue=queue.path)
             for queue in sorted_queues(owned - self._owned):
-                epoch = self.held[queue].epoch
-                self._world.note(Kind.OWNED, self._who, queue=queue.path, epoch=epoch)
+                self._world.note(
+                    Kind.OWNED, self._who, queue=queue.path, epoch=self._epoch_of(queue)
+                )
             self._owned = owned
+        for effect in effects:
+            self._note_offset(effect)
         return effects
+
+    def _note_listed(self, members: frozenset[str]) -> None:
+        if members and members != self._listed:
+            self._listed = members
+            self._world.note(Kind.LISTED, self._who, text=" ".join(sorted(members)))
+
+    def _note_offset(self, effect: fx.Effect) -> None:
+        match effect:
+            case fx.Commit(queue, offset) | fx.HandOver(queue, _, offset):
+                self._note_stores(queue, offset)
+            case fx.Pull(queue, _, _, offset) if offset > 0:
+                self._note_stores(queue, offset)
+
+    def _note_stores(self, queue: MessageQueue, offset: int) -> None:
+        epoch = self._epoch_of(queue)
+        self._world.note(Kind.STORES, self._who, queue=queue.path, offset=offset, epoch=epoch)
+
+    def _epoch_of(self, queue: MessageQueue) -> int:
+        held = self.held.get(queue)
+        return 0 if held is None else held.epoch
 
 
 class SimMember:
-    """One process with one push consumer."""
+    """One process with one consumer."""
 
     def __init__(
         self,
-        settings: ConsumerSettings,
-        topic: str,
+        machine: ConsumerMachine | PassiveMachine,
+        subscriptions: Mapping[str, SubscriptionData],
         nameservers: tuple[str, ...],
         clock: Clock,
         network: Network,
         *,
         timers: InstanceSettings,
-        habits: ListenerHabits,
-        workers: int,
         pulls: PullSettings,
         strategy: Strategy | None = None,
+        foreign: bool = False,
         run: int = 1,
     ) -> None:
         """`run` counts the processes that had this client id, one after the other."""
+        settings = machine.settings
         who = settings.client_id if run == 1 else f"{settings.client_id} run {run}"
         self.process = Process(who, clock)
-        self.run = run
+        self.process.on_end(lambda: clock.world.note(Kind.EXITED, who))
         self.client_id = settings.client_id
+        self.foreign = foreign
         self.leaving = False
-        self._weights: WeightsWatch | None = None
-        self._instance = ClientInstance(settings.client_id, NameServers(nameservers), timers)
-        self._driver = SimDriver(self.process, network, self._instance)
-        now_ms = clock.read().wall_ms
-        subscriptions = {
-            name: parse_tags(name, "*", now_ms) for name in (topic, retry_topic(settings.group))
-        }
+        #: What a user does who is about to leave.
+        self.before_leaving: Callable[[], None] = lambda: None
+        #: What a user does who has other queues now.
+        self.on_rebalance: Callable[[fx.RebalanceReport], None] = lambda _report: None
+        self.instance = ClientInstance(settings.client_id, NameServers(nameservers), timers)
+        self.driver = SimDriver(self.process, network, self.instance)
         start = StartFrom(StartPolicy.FIRST)
-        self.machine = WatchedMachine(
-            ConsumerMachine(settings, strategy or strategy_named("AVG"), subscriptions),
-            clock.world,
-            who,
-        )
-        self._host = ConsumerHost(
-            self._instance,
+        self.machine = WatchedMachine(machine, clock.world, who)
+        self.host = ConsumerHost(
+            self.instance,
             self.machine,
             subscriptions,
-            offsets=BrokerOffsets(self._instance, settings.group, start),
+            offsets=BrokerOffsets(self.instance, settings.group, start),
             start=start,
             pulls=pulls,
-            announced=lambda _report: None,
+            announced=self._announced,
             stopped=self.process.end,
             weights=self._watch_weights(strategy, settings),
         )
-        self._executor = SimExecutor(self.process, habits, workers, self._host.finished)
 
     def _watch_weights(
         self, strategy: Strategy | None, settings: ConsumerSettings
@@ -137,105 +159,45 @@ class SimMember:
         topic: str | None = getattr(strategy, "weights_topic", None)
         if topic is None:
             return None
+        return lambda host: WeightsWatch(
+            self.instance,
+            host.group,
+            topic,
+            names=Namespace(None),
+            every_s=settings.weights_interval_s,
+            read=host.dispatch,
+            topics=host.topics,
+        )
 
-        def made(host: ConsumerHost) -> WeightsWatch:
-            self._weights = WeightsWatch(
-                self._instance,
-                host.group,
-                topic,
-                names=Namespace(None),
-                every_s=settings.weights_interval_s,
-                read=host.dispatch,
-                topics=host.topics,
-            )
-            return self._weights
+    def _announced(self, report: fx.RebalanceReport) -> None:
+        self.on_rebalance(report)
 
-        return made
-
-    def start(self) -> None:
+    def start(self, executor: Executor | None = None) -> None:
         """Join the group; tried again until a name server can be reached."""
-        self._instance.attach(self._driver)
-        self._host.attach(self._executor)
+        self.instance.attach(self.driver)
+        if executor is not None:
+            self.host.attach(executor)
         self._join()
 
     def _join(self) -> None:
         def joined(error: GimbalError | None) -> None:
             if error is None:
-                self._host.dispatch(ev.Started())
-                if self._weights is not None:
-                    self._weights.go_on()
+                self.host.begin(lambda: None)
             else:
                 self.process.later(_JOIN_AGAIN_S, self._join)
 
-        self._instance.join(self._host, joined)
+        self.instance.join(self.host, joined)
 
     def leave(self, drain_s: float) -> None:
         """Leave cleanly; the process ends when that is done."""
         self.leaving = True
-        self.process.run(lambda: self._host.dispatch(ev.StopRequested(drain_s)))
+
+        def stop() -> None:
+            self.before_leaving()
+            self.host.dispatch(ev.StopRequested(drain_s))
+
+        self.process.run(stop)
 
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that this member owns now; none when it is dead."""
         return self.machine.assignment() if self.process.alive else frozenset()
-
-
-class SimProducer:
-    """Sends numbered messages with keys until each is acknowledged, one after the other per key."""
-
-    def __init__(
-        self, topic: str, nameservers: tuple[str, ...], clock: Clock, network: Network
-    ) -> None:
-        self.process = Process("producer", clock)
-        self._topic = topic
-        self._nameservers = NameServers(nameservers)
-        self._driver = SimDriver(self.process, network, None)
-        self._queues: list[tuple[MessageQueue, str]] = []
-        self.unsettled = 0
-
-    def send(self, key: int, bodies: list[str], pause_s: Callable[[], float]) -> None:
-        """Send messages of one key to one queue, in order."""
-        self.unsettled += 1
-        self._driver.spawn(self._sending(key, bodies, pause_s), self._done)
-
-    def _done(self, error: GimbalError | None) -> None:
-        assert error is None, error
-        self.unsettled -= 1
-
-    def _sending(self, key: int, bodies: list[str], pause_s: Callable[[], float]) -> Flow[None]:
-        world = self.process.world
-        queues = yield from self._all_queues()
-        queue, address = queues[key % len(queues)]
-        for body in bodies:
-            yield from sleep(pause_s())
-            for _ in range(_SEND_ATTEMPTS_MAX):
-                instant = yield from now()
-                request = send_request(
-                    group="shop",
-                    queue=queue,
-                    body=body.encode(),
-                    properties="",
-                    born_timestamp_ms=instant.wall_ms,
-                )
-                try:
-                    answer = yield from checked_call(address, request, _SEND_TIMEOUT_S)
-                except GimbalError:
-                    yield from sleep(0.5)
-                    continue
-                offset = parse_send_response(answer).queue_offset
-                world.note(Kind.SENT, "producer", queue=queue.path, offset=offset, text=body)
-                break
-
-    def _all_queues(self) -> Flow[list[tuple[MessageQueue, str]]]:
-        for _ in range(_SEND_ATTEMPTS_MAX):
-            try:
-                route = yield from fetch_route(self._nameservers, self._topic, _SEND_TIMEOUT_S)
-            except GimbalError:
-                yield from sleep(0.5)
-                continue
-            addresses = {one.name: one.any_address for one in route.brokers}
-            return [
-                (queue, address)
-                for queue in sorted_queues(route.subscribe_queues())
-                if (address := addresses.get(queue.broker)) is not None
-            ]
-        raise AssertionError("no name server ever answered")

@@ -6,6 +6,7 @@ slow gives its rest back to be shared; an ordered run stops at the first message
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Final
 
@@ -33,7 +34,15 @@ class ListenerHabits(msgspec.Struct, frozen=True):
     longest_s: float = 0.02
     hang_s: float = 6.0
     hang_share: float = 0.0
+    #: In true time: what a group has to catch up with when all is quiet takes no longer for that.
+    hang_until_s: float = float("inf")
     failure_share: float = 0.0
+
+    def takes_s(self, chance: random.Random, now: float) -> float:
+        """How long the next message takes."""
+        duration_s = chance.uniform(self.shortest_s, self.longest_s)
+        hangs = chance.random() < self.hang_share and now < self.hang_until_s
+        return self.hang_s if hangs else duration_s
 
 
 class _Run:
@@ -62,6 +71,7 @@ class SimExecutor:
     ) -> None:
         self._process = process
         self._world = process.world
+        self._chance = process.world.stream(f"listeners of {process.name}")
         self._habits = habits
         self._idle = workers
         self._finished = finished
@@ -101,7 +111,7 @@ class SimExecutor:
         while self._idle and self._claims.waiting:
             # An ordered run is claimed whole: its length is not left to chance.
             ordered = self._claims.waiting[0].ordered
-            most = 1 if ordered else self._world.chance.randint(1, _RUN_MESSAGES)
+            most = 1 if ordered else self._chance.randint(1, _RUN_MESSAGES)
             consume, first, until = self._claims.claim(most)
             self._idle -= 1
             run = _Run(consume, first, until, self._now())
@@ -114,15 +124,11 @@ class SimExecutor:
         if over or (not run.consume.ordered and now >= run.share_at):
             self._end(run)
             return
-        message = run.consume.batch.messages[run.position]
         run.since = now
         self._note(Kind.STARTED, run)
-        chance, habits = self._world.chance, self._habits
-        duration_s = chance.uniform(habits.shortest_s, habits.longest_s)
-        if chance.random() < habits.hang_share:
-            duration_s = habits.hang_s
+        chance, habits = self._chance, self._habits
+        duration_s = habits.takes_s(chance, self._world.now)
         fails = chance.random() < habits.failure_share
-        del message
         self._process.later(duration_s, lambda: self._ended(run, fails=fails))
 
     def _note(self, kind: Kind, run: _Run) -> None:

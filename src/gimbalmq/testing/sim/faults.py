@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gimbalmq.core.identity import stem_of
 from gimbalmq.testing.sim.cast import Cast
 from gimbalmq.testing.sim.clients import SimMember
+from gimbalmq.testing.sim.options import ENDING
 
 __all__ = ["Faults"]
 
@@ -23,30 +23,38 @@ class Faults:
         self._world = cast.world
         self._chance = cast.chance
         self._calm_at = calm_at
+        #: What happened so far, by name.
+        self.happened: set[str] = set()
 
     def happen(self, name: str) -> None:
         """Let one of them happen now; nothing happens when there is nobody to happen to."""
-        actions = {
+        to_members = {
+            "restart": self._restart,
+            "crash and restart": self._crash_and_restart,
+            "leave": self._cast.leave,
+            "crash": self._cast.crash,
+            "power loss": self._power_loss,
+            "pause": self._pause,
+            "partition": self._partition,
+            "isolation": self._isolation,
+        }
+        others = {
             "join": self._join,
-            "restart": lambda: self._to_member(self._restart),
-            "crash and restart": lambda: self._to_member(self._crash_and_restart),
-            "leave": lambda: self._to_member(self._cast.leave),
-            "crash": lambda: self._to_member(self._cast.crash),
-            "power loss": lambda: self._to_member(self._power_loss),
-            "pause": lambda: self._to_member(self._pause),
-            "partition": lambda: self._to_member(self._partition),
-            "isolation": lambda: self._to_member(self._isolation),
             "torn connection": self._tear,
             "broker crash": self._broker_crash,
             "broker pause": self._broker_pause,
             "name server crash": self._nameserver_crash,
         }
-        actions[name]()
-
-    def _to_member(self, action: Callable[[SimMember], None]) -> None:
-        alive = self._cast.alive()
-        if alive:
-            action(self._chance.choice(alive))
+        if name in others:
+            self.happened.add(name)
+            others[name]()
+            return
+        candidates = self._cast.alive()
+        if self._cast.options.spare_first and name in ENDING:
+            candidates = [one for one in candidates if one is not self._cast.members[0]]
+        if candidates:
+            self.happened.add(name)
+            to_members[name](self._chance.choice(candidates))
 
     def _join(self) -> None:
         self._cast.start_member()
@@ -61,14 +69,14 @@ class Faults:
         self._come_back(member)
 
     def _come_back(self, member: SimMember) -> None:
-        stem = stem_of(member.client_id)
         # Not cut short by the calm, and known to happen: a group of the dead is waited for.
         self._world.after(
-            self._chance.uniform(*self._cast.options.member_away_s), lambda: self._run_again(stem)
+            self._chance.uniform(*self._cast.options.member_away_s),
+            lambda: self._run_again(member),
         )
 
-    def _run_again(self, stem: str) -> None:
-        self._cast.start_member(stem)
+    def _run_again(self, member: SimMember) -> None:
+        self._cast.start_again(member)
 
     def _power_loss(self, member: SimMember) -> None:
         self._cast.changed(member.process.name, "loses power")
@@ -118,6 +126,8 @@ class Faults:
         broker = self._chance.choice(self._cast.brokers)
         if not broker.process.alive or broker.process.paused:
             return
+        if self._cast.options.foreign and self._cast.mode.locking:
+            return  # Java trusts a lock for 30 s, also of a broker that has forgotten it
         self._cast.changed(broker.name, "crashes")
         broker.crash()
 

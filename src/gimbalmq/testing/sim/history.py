@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -23,14 +24,25 @@ class Kind(enum.Enum):
     STARTED = "started"
     ENDED = "ended"
     FAILED = "failed"
-    #: A broker was told an offset.
+    #: A member decided to store an offset; a broker was told one.
+    STORES = "stores"
     COMMITTED = "committed"
+    #: A member was told who is in the group, for the first time or not as before.
+    LISTED = "listed"
     #: A queue became, and ceased to be, part of a member's assignment.
     OWNED = "owned"
     RELEASED = "released"
+    #: A broker gave a member the lock of a queue that it had not, and got it back from itself; or
+    #: the member took it off another one.
+    LOCKED = "locked"
+    UNLOCKED = "unlocked"
+    TAKEN_OFF = "took off"
     #: A broker lost what it had only in memory, stored offsets of the last seconds among it.
     RESTARTED = "restarted"
-    #: Members came or went, the network changed; what the seed did to the world.
+    #: A member's process began, and ended, its listeners with it.
+    JOINED = "joins"
+    EXITED = "exits"
+    #: Members were told to go, the network changed; what the seed did to the world.
     CHANGED = "changed"
 
 
@@ -59,6 +71,8 @@ class History:
 
     def __init__(self) -> None:
         self.lines: list[Happened] = []
+        #: How many requests of one kind a member made in one second, by member, kind and second.
+        self.requests: Counter[tuple[str, str, int]] = Counter()
 
     def __iter__(self) -> Iterator[Happened]:
         return iter(self.lines)

@@ -132,18 +132,27 @@ class Connection:
 class Network:
     """Who can reach whom, and how fast."""
 
-    def __init__(self, world: World, *, delay_s: tuple[float, float] = (0.0002, 0.005)) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        delay_s: tuple[float, float] = (0.0002, 0.005),
+        slow_frames: float = 100.0,
+    ) -> None:
+        """`slow_frames`: how much longer than most a few frames take."""
         self.world = world
         self._delay_s = delay_s
+        self._slow_frames = slow_frames
+        self._chance = world.stream("network")
         self._listeners: dict[str, Listener] = {}
         self._connections: list[Connection] = []
         self._cuts: dict[frozenset[str], int] = {}
 
     def delay_s(self) -> float:
-        """How long the next frame takes; now and then a hundred times longer than most."""
+        """How long the next frame takes; now and then much longer than most."""
         shortest, longest = self._delay_s
-        delay_s = self.world.chance.uniform(shortest, longest)
-        return delay_s * 100 if self.world.chance.random() < 0.002 else delay_s
+        delay_s = self._chance.uniform(shortest, longest)
+        return delay_s * self._slow_frames if self._chance.random() < 0.002 else delay_s
 
     def listen(self, address: str, listener: Listener) -> None:
         """Accept connections to an address."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 import zlib
+from collections.abc import Iterable
 from typing import Final
 
 from gimbalmq.broker.broker import BrokerMachine
@@ -16,13 +16,15 @@ from gimbalmq.broker.server import Machine
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.errors import GimbalError
 from gimbalmq.flows.route import NameServers, fetch_route
+from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.testing.sim.driver import SimDriver
 from gimbalmq.testing.sim.history import Kind
 from gimbalmq.testing.sim.network import End, Network
+from gimbalmq.testing.sim.pools import Pools
 from gimbalmq.testing.sim.store import MemoryStore
 from gimbalmq.testing.sim.world import Clock, Process, SimTimer
-from gimbalmq.wire.bodies import encode_registration
+from gimbalmq.wire.bodies import LockBody, decode_lock, decode_locked, encode_registration
 from gimbalmq.wire.codes import PullFlag, RequestCode
 from gimbalmq.wire.command import Command, decode_command, encode_command
 
@@ -84,18 +86,34 @@ class SimServer:
         end = self._ends.get(channel)
         if end is None:
             return
-        assert self._machine is not None
         command = decode_command(memoryview(frame)[4:])
-        self.observe(command, end.peer)
-        self.perform(self._machine.handle(command, channel, self.now_ms()))
+        wait_s = self.wait_s(command)
+        if wait_s:
+            serve = functools.partial(self._serve, command, channel, end.peer)
+            self.process.later(wait_s, serve)
+        else:
+            self._serve(command, channel, end.peer)
+
+    def _serve(self, command: Command, channel: Channel, peer: str) -> None:
+        """Carry a request out, though its connection may be gone: what waits is not called back."""
+        assert self._machine is not None
+        effects = self._machine.handle(command, channel, self.now_ms())
+        if not command.is_response:
+            self.observe(command, peer, effects)
+        self.perform(effects)
 
     def _closed(self, channel: Channel) -> None:
         if self._ends.pop(channel, None) is not None:
             assert self._machine is not None
             self.perform(self._machine.channel_closed(channel, self.now_ms()))
 
-    def observe(self, command: Command, peer: str) -> None:
-        """Look at a request before the machine does."""
+    def wait_s(self, command: Command) -> float:
+        """For how long a request waits before the machine gets it, or one of its own leaves."""
+        del command
+        return 0.0
+
+    def observe(self, command: Command, peer: str, effects: list[Effect]) -> None:
+        """Look at a request and at what it came to."""
 
     # ---- effects -----------------------------------------------------------------------------
 
@@ -104,11 +122,14 @@ class SimServer:
         for effect in effects:
             match effect:
                 case Send(channel, command, slices):
-                    end = self._ends.get(channel)
-                    if end is not None:
-                        if slices:
-                            command.body = b"".join(slices)
-                        end.send(encode_command(command))
+                    if slices:
+                        command.body = b"".join(slices)
+                    send = functools.partial(self._send, channel, encode_command(command))
+                    wait_s = 0.0 if command.is_response else self.wait_s(command)
+                    if wait_s:
+                        self.process.later(wait_s, send)
+                    else:
+                        send()
                 case Close(channel):
                     end = self._ends.get(channel)
                     if end is not None:
@@ -119,6 +140,11 @@ class SimServer:
                 case Lookup(topic):
                     self.look_up(topic)
         self._plan_tick()
+
+    def _send(self, channel: Channel, frame: bytes) -> None:
+        end = self._ends.get(channel)
+        if end is not None:
+            end.send(frame)
 
     def announce(self) -> None:
         """The topics have changed."""
@@ -165,19 +191,24 @@ class SimBroker(SimServer):
         nameservers: NameServers,
         clock: Clock,
         network: Network,
+        *,
+        pools: Pools | None = None,
     ) -> None:
         super().__init__(settings.name, settings.address, clock, network)
+        self._pools = pools
         self._settings = settings
         self._nameservers = nameservers
         self._store = MemoryStore(settings.host, settings.port)
         self._documents = KeptInMemory()
         self._driver: SimDriver | None = None
         self.machine: BrokerMachine | None = None
+        #: Who has the locks; a lock that expired is its last holder's until it is given anew.
+        self._holders: dict[MessageQueue, str] = {}
 
     def start(self) -> None:
         """Serve what the store and the documents hold, and register."""
-        # From the world's chance, so that it follows from the seed.
-        chance = random.Random(self.process.world.chance.getrandbits(32))  # noqa: S311
+        world = self.process.world
+        chance = world.stream(f"{self.name} from {world.now}")
         self.machine = BrokerMachine(
             self._settings, self._store, self._documents, chance, self.now_ms()
         )
@@ -189,6 +220,7 @@ class SimBroker(SimServer):
     def restart(self) -> None:
         """Begin anew after a crash: locks, members and unsaved offsets are gone."""
         self.process.world.note(Kind.RESTARTED, self.name)
+        self._holders.clear()
         self.new_process()
         self.start()
 
@@ -208,17 +240,42 @@ class SimBroker(SimServer):
         operator = Channel(0, "10.0.0.1", 1)
         self.perform(self.machine.handle(request, operator, self.now_ms()))
 
-    def observe(self, command: Command, peer: str) -> None:
-        """Note the offsets that the broker is told."""
+    def wait_s(self, command: Command) -> float:
+        """For how long a request waits before the machine gets it, or one of its own leaves."""
+        return 0.0 if self._pools is None else self._pools.wait_s(command.code)
+
+    def observe(self, command: Command, peer: str, effects: list[Effect]) -> None:
+        """Note how much is asked, the offsets that the broker is told, and who has its locks."""
+        world, code = self.process.world, command.code
+        world.history.requests[peer, RequestCode(code).name, int(world.now)] += 1
         fields = command.fields
-        if command.is_response:
-            return
-        if command.code == RequestCode.UPDATE_CONSUMER_OFFSET or (
-            command.code == RequestCode.PULL_MESSAGE and int(fields["sysFlag"]) & _COMMIT_WITH_PULL
+        if code == RequestCode.UPDATE_CONSUMER_OFFSET or (
+            code == RequestCode.PULL_MESSAGE and int(fields["sysFlag"]) & _COMMIT_WITH_PULL
         ):
             queue = f"{fields['topic']}/{self.name}/{fields['queueId']}"
-            offset = int(fields["commitOffset"])
-            self.process.world.note(Kind.COMMITTED, peer, queue=queue, offset=offset)
+            world.note(Kind.COMMITTED, peer, queue=queue, offset=int(fields["commitOffset"]))
+        elif code == RequestCode.LOCK_BATCH_MQ:
+            for answer in effects:
+                if isinstance(answer, Send) and answer.command.is_response:
+                    self._note_locked(peer, decode_locked(answer.command.body))
+        elif code == RequestCode.UNLOCK_BATCH_MQ:
+            self._note_unlocked(peer, decode_lock(command.body))
+
+    def _note_locked(self, peer: str, queues: Iterable[MessageQueue]) -> None:
+        for queue in sorted_queues(queues):
+            if self._holders.get(queue) != peer:
+                self._holders[queue] = peer
+                self.process.world.note(Kind.LOCKED, peer, queue=queue.path)
+
+    def _note_unlocked(self, peer: str, body: LockBody) -> None:
+        world = self.process.world
+        for queue in body.queues:
+            # A process is named after its client id, and counted if it is not the first of it.
+            if self._holders.get(queue, "").partition(" ")[0] != body.client_id:
+                continue
+            del self._holders[queue]
+            own = peer.partition(" ")[0] == body.client_id
+            world.note(Kind.UNLOCKED if own else Kind.TAKEN_OFF, peer, queue=queue.path)
 
     # ---- name servers ------------------------------------------------------------------------
 

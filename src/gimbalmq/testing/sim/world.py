@@ -1,6 +1,6 @@
 """Virtual time, and the processes that live in it.
 
-One heap of events, one source of chance: the same seed gives the same run. A process sees its own
+One heap of events, chance from one seed: the same seed gives the same run. A process sees its own
 clock, which may run fast or slow; everything that happens to it goes through `run`, so that a
 paused process does nothing and a crashed one nothing ever again.
 """
@@ -46,11 +46,17 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.now = 0.0
-        # Not for secrets: a run must be repeatable.
-        self.chance = random.Random(seed)  # noqa: S311
+        self._seed = seed
+        #: Who plays, what goes wrong, what is sent; see `stream` for the rest.
+        self.chance = self.stream("scenario")
         self.history = History()
         self._heap: list[tuple[float, int, SimTimer]] = []
         self._numbers = itertools.count()
+
+    def stream(self, name: str) -> random.Random:
+        """A source of chance of its own: what is drawn from it moves nothing else."""
+        # Not for secrets: a run must be repeatable.
+        return random.Random(f"{self._seed} {name}")  # noqa: S311
 
     def at(self, when: float, action: Callable[[], None]) -> SimTimer:
         """Run something at a moment of true time, or now if that is over."""
