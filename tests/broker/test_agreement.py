@@ -57,9 +57,8 @@ def act(cluster, version, topic, group):
                 for n in range(number + 1)
             ]
             sent += producer.send(*messages, queue=queue)
-        consumer = peer.push_consumer(group, topic, instance="till")
+        consumer = peer.push_consumer(group, topic, instance="till", drain_ms=60_000)
         consumer.wait_received(10)
-        consumer.persist()
         alive = run(
             connection=("consumerConnection", "-g", group),
             producers=("producerConnection", "-g", f"{group}-shop", "-t", topic),

@@ -192,7 +192,7 @@ def test_the_administrator_sees_topics_members_and_offsets(
 ):
     java_admin.create_topic(topic, queues=4)
     with (
-        java_peer.push_consumer(group_name, topic) as consumer,
+        java_peer.push_consumer(group_name, topic, drain_ms=60_000) as consumer,
         java_peer.producer("admin-test") as producer,
     ):
         consumer.wait_owned(lambda owned: sum(map(_own(topic), owned)) == 8)
@@ -206,6 +206,19 @@ def test_the_administrator_sees_topics_members_and_offsets(
     assert (member.client_id, member.language) == (consumer.client_id, "JAVA")
     assert asked == own
     # A clean stop commits, and does not wait for the broker to take the offset in.
+    eventually(lambda: java_admin.committed(group_name, topic)[sent.queue] == 1)
+
+
+def test_a_stop_that_drains_commits_what_its_listeners_had(
+    java_peer, java_admin, group_name, topic
+):
+    options = {"sleep_ms": 1000, "drain_ms": 60_000}
+    with (
+        java_peer.push_consumer(group_name, topic, **options) as consumer,
+        java_peer.producer("drain-test") as producer,
+    ):
+        (sent,) = producer.send(Message(topic, b"x"))
+        consumer.wait_received(1)  # told before the listener sleeps
     eventually(lambda: java_admin.committed(group_name, topic)[sent.queue] == 1)
 
 

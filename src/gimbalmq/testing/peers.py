@@ -180,6 +180,8 @@ class JavaPeer:
 
         `fail_times` makes its listener refuse each message that often, `retry_level` says with
         which delay it then comes again, `max_reconsume_times` how often, `sleep_ms` makes it slow.
+        `drain_ms` is how long a stop waits for listeners; Java's 0 interrupts them, and what they
+        had is not committed, although it is reported here.
         `report` is `full`, `brief` (no body and properties), `timed` (as `brief`, and when the
         listener was done) or `count` (for many messages: only counts them).
         `instance` sets Java's instance name, `client_ip` the address part of the client id;

@@ -59,6 +59,7 @@ final class PushActor implements Actor {
         consumer.setConsumeThreadMin(args.count("workers", 4));
         consumer.setMaxReconsumeTimes(args.count("max_reconsume_times", -1));
         consumer.setSuspendCurrentQueueTimeMillis(args.number("suspend_ms", 1000));
+        consumer.setAwaitTerminationMillisWhenShutdown(args.number("drain_ms", 0));
         subscribe(args);
         if (args.flag("ordered")) {
             consumer.registerMessageListener((MessageListenerOrderly) this::ordered);
