@@ -137,16 +137,16 @@ def test_a_run_ends_with_the_permit_of_its_queue(run):
 
 @pytest.mark.rule("B5.2f")
 @BOTH
-def test_a_run_that_has_taken_a_minute_lets_others_run(run, monkeypatch):
+def test_a_run_that_has_taken_a_second_tells_how_far_it_is_and_lets_others_run(run, monkeypatch):
     monotonic, ahead = time.monotonic, [0.0]
     monkeypatch.setattr("gimbalmq.runtime.listening.time.monotonic", lambda: monotonic() + ahead[0])
     got = []
 
     def listener(message):
         got.append(message.queue_offset)
-        ahead[0] += 25.0
+        ahead[0] += 0.4
 
     done = run(listener, work_of(10))
     assert got == [0, 1, 2]
     assert (done.reached, done.suspend_s) == (3, None), "the rest waits for its next turn"
-    assert done.took_s >= 75.0
+    assert done.took_s >= 1.2

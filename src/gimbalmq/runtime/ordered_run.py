@@ -15,9 +15,10 @@ from gimbalmq.runtime.verdicts import ListenerSettings, first_named, may_start, 
 
 __all__ = ["OrderedRun"]
 
-#: After this long a run of an ordered queue lets those of others run
-#: (`rocketmq.client.maxTimeConsumeContinuously`).
-_TURN_S: Final = 60.0
+#: After this long a run of an ordered queue tells how far it is, so that its offset can be stored,
+#: and lets those of others run. Java does so after 60 s (`maxTimeConsumeContinuously`), but moves
+#: its offset on with each message.
+_TURN_S: Final = 1.0
 
 
 class OrderedRun:
