@@ -191,3 +191,12 @@ def test_who_comes_while_another_thread_stops_it_does_not_wait(cluster):
     go_on.set()
     first.join(20.0)
     assert consumer.state == "stopped"
+
+
+def test_a_callback_that_exits_is_told_of(caplog):
+    def exits(_news):
+        raise SystemExit(1)
+
+    membership._call_back("billing", exits, object())
+    assert "billing" in caplog.text
+    assert "SystemExit" in caplog.text

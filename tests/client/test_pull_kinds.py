@@ -492,13 +492,14 @@ def test_a_task_runs_for_each_held_queue_again_after_the_delay_that_it_chose(pul
 
 
 @pytest.mark.rule("B6.4a")
-def test_a_task_that_raises_runs_again_after_a_second(puller, send, topic, caplog):
+@pytest.mark.parametrize("error", [ValueError("broken"), SystemExit(1)])
+def test_a_task_that_raises_runs_again_after_a_second(puller, send, topic, caplog, error):
     send(0)
     times = {}
 
     def task(queue):
         times.setdefault(queue, []).append(time.monotonic())
-        raise ValueError("broken")
+        raise error
 
     puller().schedule(topic, task)
     eventually(lambda: len(times) == 2 and min(map(len, times.values())) >= 2)

@@ -57,7 +57,7 @@ class Membership(MemberLife):
                 outcome = callback(news)
                 if inspect.isawaitable(outcome):
                     await outcome
-            except Exception:  # noqa: BLE001 - user code
+            except (Exception, SystemExit):  # noqa: BLE001 - user code
                 callback_failed(self.group, news)
 
     def ended(self) -> None:

@@ -51,7 +51,7 @@ class LoopSchedule:
         try:
             outcome = task(queue)
             return pause_s(await outcome if inspect.isawaitable(outcome) else outcome)
-        except Exception:  # noqa: BLE001 - user code
+        except (Exception, SystemExit):  # noqa: BLE001 - user code
             return task_failed(queue)
 
     async def stop(self) -> None:

@@ -294,7 +294,7 @@ class Membership(MemberLife):
 def _call_back(group: str, callback: Callable[[_T], object], news: _T) -> None:
     try:
         callback(news)
-    except Exception:  # noqa: BLE001 - user code, on a thread of its own
+    except BaseException:  # noqa: BLE001 - user code, whose thread would end without a word
         callback_failed(group, news)
 
 

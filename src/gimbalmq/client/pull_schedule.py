@@ -98,7 +98,7 @@ class PullSchedule:
         self._inside.running = True
         try:
             delay_s = pause_s(turn.task(turn.queue))
-        except Exception:  # noqa: BLE001 - user code, on a thread of its own
+        except BaseException:  # noqa: BLE001 - user code, whose thread would end without a word
             delay_s = task_failed(turn.queue)
         finally:
             self._inside.running = False
