@@ -43,7 +43,7 @@ from gimbalmq.wire.templates import born_part
 __all__ = ["Frames"]
 
 #: How many messages a caller lets gather before it writes them.
-_FRAMES_PER_WRITE: Final = 32
+_FRAMES_PER_WRITE: Final = 64
 #: How many may be written down together; ids are made for that many at a time.
 _FRAMES_AT_ONCE: Final = 1024
 _NO_QUEUE: Final = MessageQueue("", "", 0)
