@@ -22,7 +22,7 @@ __all__ = ["rows"]
 
 QUEUES: Final = 8
 WORKERS: Final = 20
-COUNT: Final = 400_000
+COUNT: Final = 800_000
 BATCHES: Final = (1, 32)
 LIMIT_S: Final = 300.0
 

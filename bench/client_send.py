@@ -12,34 +12,36 @@ from gimbalmq import Message, Producer
 from gimbalmq.testing import JavaProducer
 from harness import Row
 
-__all__ = ["rows"]
+__all__ = ["cases", "rows"]
+
+Mode = Literal["sync", "pipelined", "batch"]
 
 TOPIC: Final = "send"
 #: How many messages have no answer yet, on both sides.
 IN_FLIGHT: Final = 256
 BATCH: Final = 100
-#: Short rounds, and many: nothing has to be started for one.
-ROUNDS_EACH: Final = 3
 #: Java's compiler has done its best with a sync send long before; see the rounds of a longer run.
 SYNC_WARM: Final = 20_000
 #: Messages of a round, and how many are in flight or in a batch.
-CASES: Final[dict[Literal["sync", "pipelined", "batch"], tuple[int, int]]] = {
-    "sync": (1_000, 1),
+CASES: Final[dict[Mode, tuple[int, int]]] = {
+    "sync": (2_000, 1),
     "pipelined": (15_000, IN_FLIGHT),
     "batch": (40_000, BATCH),
 }
 
 
-def rows(stage: Stage) -> Iterator[Row]:
-    """One row per way to send and body size."""
-    cases = [
+def cases(stage: Stage) -> list[tuple[str, Mode, int]]:
+    """What the command line asks for: name, way to send, body size."""
+    return [
         (f"send/{mode}/{name}", mode, size)
         for mode in CASES
         for name, size in SIZES.items()
         if stage.wanted(f"send/{mode}/{name}")
     ]
-    if not cases:
-        return
+
+
+def rows(stage: Stage) -> Iterator[Row]:
+    """One row per way to send and body size."""
     stage.cluster.create_topic(TOPIC, queues=4)
     with (
         Producer(
@@ -51,14 +53,14 @@ def rows(stage: Stage) -> Iterator[Row]:
         stage.java.producer("bench-java", timeout_ms=10_000) as java,
     ):
         warm_up(stage, producer, java)
-        for case, mode, size in cases:
+        for case, mode, size in cases(stage):
             count, width = CASES[mode]
             yield stage.compare(
                 case,
                 count,
                 functools.partial(pump, producer, mode, size, count),
                 functools.partial(java.pump, TOPIC, mode, count=count, size=size, width=width),
-                rounds=ROUNDS_EACH * stage.rounds,
+                rounds=stage.rounds,
             )
 
 

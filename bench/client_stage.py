@@ -26,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=int,
         default=9,
-        help="rounds of a consumer, a third of those of a producer (%(default)s)",
+        help="rounds of a consumer, and of a producer in each sitting (%(default)s)",
     )
     parser.add_argument(
         "--warm", type=int, default=1_000_000, help="messages that warm Java up (%(default)s)"
@@ -40,6 +40,8 @@ class Stage:
         self.only = only
         self.rounds = rounds
         self.warm = warm
+        #: The rates of both, by case.
+        self._taken: dict[str, tuple[list[float], list[float]]] = {}
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -78,10 +80,10 @@ class Stage:
     ) -> Row:
         """Messages per second of both; each function handles `count` and returns the seconds.
 
-        Who goes first alternates too: what one side leaves behind is for both to bear.
+        Who goes first alternates too: what one side leaves behind is for both to bear. A case that
+        was compared before goes on: the row is about all its rounds.
         """
-        mine: list[float] = []
-        theirs: list[float] = []
+        mine, theirs = self._taken.setdefault(case, ([], []))
 
         def take_ours() -> None:
             # The collector stays on, as in Java and as users have it; but each round begins clean.
@@ -100,7 +102,7 @@ class Stage:
                 file=sys.stderr,
                 flush=True,
             )
-        note = f"median of {rounds}, {min(mine):,.0f} to {max(mine):,.0f}"
+        note = f"median of {len(mine)}, {min(mine):,.0f} to {max(mine):,.0f}"
         return Row(
             case,
             statistics.median(mine),
