@@ -21,6 +21,7 @@ from typing import Final
 
 from gimbalmq.testing.sim.cast import CHANNEL_LIFE_S, CHANNEL_SCAN_S, DRAIN_S, DRIFT_MAX, Cast
 from gimbalmq.testing.sim.history import History, Kind
+from gimbalmq.testing.sim.options import FAULTS
 
 __all__ = ["locks_expire", "settling_s"]
 
@@ -35,17 +36,8 @@ _ROUND_TRIPS_S: Final = 3.0
 
 _OF_LOCKS: Final = (Kind.LOCKED, Kind.UNLOCKED, Kind.TAKEN_OFF, Kind.EXITED, Kind.RESTARTED)
 _SILENT: Final = frozenset({"power loss", "torn connection"})
-_HINDERING: Final = frozenset(
-    {
-        "pause",
-        "partition",
-        "isolation",
-        "torn connection",
-        "broker crash",
-        "broker pause",
-        "name server crash",
-    }
-)
+#: What keeps those who live from hearing of each other.
+_HINDERING: Final = frozenset(FAULTS) - {"join", "leave", "crash", "power loss"}
 
 
 def settling_s(cast: Cast, happened: Collection[str]) -> float:
