@@ -28,7 +28,7 @@ class VirtualMember:
         passive = isinstance(self.consumer, PullReader)
         holder = SimpleNamespace(instance=self.instance) if passive else self.instance
         self.host = self.consumer._new_host(holder, self.driver.now().wall_ms)
-        self.polls = PollQueue(self.host.finished)
+        self.polls = PollQueue(self.host.finished, 10)
         self.workers = Workers()
         if not passive:
             self.host.attach(self.workers if listening else self.polls)

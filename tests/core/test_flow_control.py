@@ -1,6 +1,8 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from gimbalmq.core.flow_control import FlowLimits, HeldBack, held_back
+from gimbalmq.core.flow_control import NO_ROOM, FlowLimits, HeldBack, held_back, room_for
 from gimbalmq.core.process_queue import ProcessQueue
 
 MIB = 1 << 20
@@ -34,3 +36,31 @@ def test_limits_are_strict_and_checked_in_java_order(queue, expected):
 
 def test_an_empty_queue_may_always_be_pulled():
     assert held_back(ProcessQueue(0), FlowLimits()) is None
+
+
+@pytest.mark.rule("B4.2")
+@given(
+    cached=st.integers(1, 40),
+    gap=st.integers(0, 40),
+    size=st.integers(0, 3 * MIB),
+    answers=st.lists(st.tuples(st.integers(1, 16), st.integers(0, MIB)), min_size=1, max_size=8),
+)
+def test_no_more_comes_together_than_if_each_answer_had_been_asked_for(cached, gap, size, answers):
+    limits = FlowLimits(
+        pull_threshold_for_queue=40,
+        pull_threshold_size_for_queue=2,
+        consume_concurrently_max_span=60,
+    )
+    queue = queue_with(cached, size, cached - 1 + gap if cached > 1 else None)
+    if held_back(queue, limits) is not None:
+        return
+    room, came, came_size = room_for(queue, limits), 0, 0
+    for count, more in answers:
+        offsets = range(queue.next_offset, queue.next_offset + count)
+        queue.put(offsets, offsets, body_bytes=more, next_offset=offsets.stop)
+        came, came_size = came + count, came_size + more
+        assert room.left_after(came, came_size) == (held_back(queue, limits) is None)
+
+
+def test_without_room_every_answer_comes_by_itself():
+    assert not NO_ROOM.left_after(0, 0)

@@ -1,10 +1,13 @@
 """Pulls that go out early: what is asked for when, and which answers are used."""
 
+import contextlib
+
 import pytest
 
 from gimbalmq.core.consumer.effects import Pull
 from gimbalmq.core.consumer.events import PullAnswered, PullFailed
-from gimbalmq.errors import TransportError
+from gimbalmq.core.flow_control import NO_ROOM, Room
+from gimbalmq.errors import StateError, TransportError
 from gimbalmq.flows.route import NameServers
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
@@ -25,11 +28,15 @@ SUSPEND, COMMIT = 2, 1
 class Stage:
     """A member whose pulls are answered when the test says so, and who asks on by itself."""
 
-    def __init__(self, *, ahead=4, stored=1000, step=32):
+    def __init__(self, *, ahead=4, stored=1000, step=32, room=NO_ROOM):
         self.driver = FakeDriver(lambda _address, _command: SILENCE)
         self.driver.call = self._call
         self.stored = stored
         self.step = step
+        self.room = room
+        #: What is to be done after a reading, while one is under way.
+        self.later = None
+        self.driver.post = self._post
         #: Requests without an answer: offset, flags, committed offset and who waits.
         self.open = []
         self.events = []
@@ -48,7 +55,22 @@ class Stage:
         self.open.append((command, done))
 
     def ask(self, offset, queue=QUEUE, epoch=1, commit=0):
-        self.calls.pull(Pull(queue, epoch, offset, commit))
+        self.calls.pull(Pull(queue, epoch, offset, commit, self.room))
+
+    def _post(self, action):
+        if self.later is None:
+            action()
+        else:
+            self.later.append(action)
+
+    @contextlib.contextmanager
+    def reading(self):
+        """Answers that are read with one call."""
+        self.later = []
+        yield
+        later, self.later = self.later, None
+        for action in later:
+            action()
 
     @property
     def asked(self):
@@ -305,3 +327,128 @@ def test_an_answer_without_messages_shows_no_step():
     assert stage.events[-1] == PullAnswered(QUEUE, 1, PullStatus.NO_NEW_MESSAGE, 64, maximum=1000)
     stage.ask(64)
     assert stage.asked[-1] == 64
+
+
+# ---- answers that come together ------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def waiting_at_96(ahead=4):
+    """A member that waits for an early pull, with room for those behind it."""
+    stage = Stage(ahead=ahead, room=Room(1000, MIB))
+    stage.warm()
+    stage.answer(64)
+    stage.ask(96)
+    return stage
+
+
+def offsets_of(event):
+    return event.offsets[0], event.offsets[-1] + 1
+
+
+def test_answers_that_follow_each_other_are_handed_over_together():
+    stage = waiting_at_96()
+    assert stage.asked == [96, 128, 160, 192]
+    with stage.reading():
+        for offset in (128, 96, 192):
+            stage.answer(offset)
+        assert delivered(stage) == [0, 32, 64], "not before all is read"
+    event = stage.events[-1]
+    assert offsets_of(event) == (96, 160), "the answer at 160 is missing"
+    assert [message.queue_offset for message in event.messages] == list(range(96, 160))
+    assert (event.next_offset, event.maximum) == (160, 1000)
+    one = encode_record(topic="orders", body=b"x", queue_offset=0)
+    assert event.body_bytes == 64 * len(one)
+    stage.ask(160)
+    assert stage.asked == [160, 224, 256], "as many more as were handed over"
+    stage.answer(160)
+    assert offsets_of(stage.events[-1]) == (160, 224), "what came before brings what waited for it"
+
+
+def test_an_answer_that_is_wanted_when_it_is_here_brings_those_behind_it():
+    stage = Stage(ahead=4, room=Room(1000, MIB))
+    stage.warm()
+    for offset in (96, 128, 160, 64):
+        stage.answer(offset)
+    assert offsets_of(stage.events[-1]) == (64, 192)
+
+
+@pytest.mark.parametrize(
+    ("room", "until"),
+    [
+        (Room(31, MIB), 96),
+        (Room(32, MIB), 128),
+        (Room(63, MIB), 128),
+        (Room(64, MIB), 160),
+        (Room(1000, 0), 96),
+        (NO_ROOM, 96),
+    ],
+)
+def test_no_more_comes_together_than_there_is_room_for(room, until):
+    stage = Stage(ahead=4, room=room)
+    stage.warm()
+    with stage.reading():
+        for offset in (96, 128, 160, 64):
+            stage.answer(offset)
+    assert offsets_of(stage.events[-1]) == (64, until)
+    if until < 192:
+        stage.ask(until)
+        assert stage.events[-1].offsets[0] == until, "what was left over comes next, at once"
+
+
+def test_a_queue_that_is_given_up_while_answers_are_read_gets_nothing():
+    stage = waiting_at_96(ahead=2)
+    with stage.reading():
+        stage.answer(96)
+        stage.calls.forget(QUEUE)
+    assert delivered(stage) == [0, 32, 64]
+    assert stage.calls._budget.left == 2
+
+
+def test_an_error_is_passed_on_although_the_driver_takes_no_orders_any_more():
+    stage = waiting_at_96()
+
+    def closed(_action):
+        raise StateError("stopped")
+
+    stage.driver.post = closed
+    stage.answer(96, TransportError("gone"))
+    assert 96 in stage.asked, "asked anew, which fails by itself"
+
+
+def test_an_unreadable_answer_ends_what_comes_together_and_is_told_by_itself():
+    stage = waiting_at_96()
+    with stage.reading():
+        stage.answer(96)
+        fields = stage.found(stage.open[0][0], 128).fields
+        stage.answer(128, response_to(stage.open[0][0], 0, fields=fields, body=b"rubbish" * 20))
+    assert offsets_of(stage.events[-1]) == (96, 128)
+    stage.ask(128)
+    assert isinstance(stage.events[-1], PullFailed)
+    assert "unreadable" in stage.events[-1].reason
+
+
+def test_a_failed_answer_among_others_is_asked_for_anew_when_it_is_wanted():
+    stage = waiting_at_96()
+    with stage.reading():
+        stage.answer(96)
+        stage.answer(128, TransportError("gone"))
+        stage.answer(160)
+    assert offsets_of(stage.events[-1]) == (96, 128)
+    stage.ask(128)
+    assert 128 in stage.asked
+
+
+def test_a_record_that_begins_before_what_was_asked_for_repeats_nothing():
+    stage = Stage(ahead=2, room=Room(1000, MIB))
+    stage.warm()
+    with stage.reading():
+        fields = stage.found(stage.open[1][0], 96).fields
+        records = b"".join(
+            encode_record(topic="orders", body=b"x", queue_offset=number)
+            for number in range(94, 128)
+        )
+        stage.answer(96, response_to(stage.open[1][0], 0, fields=fields, body=records))
+        stage.answer(64)
+    assert list(stage.events[-1].offsets) == list(range(64, 128))

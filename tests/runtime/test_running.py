@@ -10,7 +10,7 @@ from runtime.test_workers import consume_of
 @given(st.integers(1, 20), st.integers(0, 20))
 def test_each_message_is_either_begun_or_taken_away(count, begun):
     work = RunningWork(consume_of(count), 0, count, 0.0)
-    left = work.one_by_one()
+    left = work.parts()
     got = [message.queue_offset for message in itertools.islice(left, begun)]
     assert work.left() == count - len(got)
     assert list(work.current()) == [max(0, len(got) - 1)]
@@ -19,6 +19,20 @@ def test_each_message_is_either_begun_or_taken_away(count, begun):
     assert list(work.current()) == [max(0, len(got) - 1)]
 
 
-def test_what_is_not_taken_one_by_one_cannot_be_taken_away():
+@given(st.integers(1, 20), st.integers(2, 8), st.integers(0, 10))
+def test_each_batch_is_either_begun_or_taken_away(count, width, begun):
+    work = RunningWork(consume_of(count), 0, count, 0.0, width=width)
+    left = work.parts()
+    batches = list(itertools.islice(left, begun))
+    assert all(len(batch) == width for batch in batches[:-1])
+    got = [message.queue_offset for batch in batches for message in batch]
+    assert got == list(range(len(got)))
+    assert work.take_rest() == count - len(got)
+    assert (work.take_rest(), work.left(), list(left)) == (0, 0, [])
+    first = max(0, len(batches) - 1) * width
+    assert work.current() == range(first, min(first + width, count))
+
+
+def test_what_an_ordered_run_has_cannot_be_taken_away():
     work = RunningWork(consume_of(4), 0, 4, 0.0, width=4)
     assert (work.left(), work.take_rest(), list(work.current())) == (0, 0, [0, 1, 2, 3])

@@ -277,6 +277,45 @@ def test_part_of_a_batch_can_be_asked_for_again(pool_with, results):
     assert results.wait(4).failures() == [(1, 3), (2, 3)]
 
 
+def test_a_batch_listener_may_change_its_list(pool_with, results):
+    def listener(batch):
+        first = batch[0].queue_offset
+        batch.clear()
+        if first == 8:
+            raise ValueError("no")
+
+    pool = pool_with(listener, workers=1, batch_size=4)
+    pool._seconds_each = 1e-6
+    pool.submit(consume_of(16))
+    assert results.wait(16).failures() == [(8, 0), (9, 0), (10, 0), (11, 0)]
+    assert [run.reached for run in results.runs] == [None] * len(results.runs)
+
+
+def test_quick_batches_are_run_together_and_each_fails_by_itself(pool_with, results):
+    def listener(batch):
+        if batch[0].queue_offset == 104:
+            raise RetryLater(delay_level=3, messages=batch[:1])
+
+    pool = pool_with(listener, workers=1, batch_size=4)
+    pool._seconds_each = 1e-6
+    pool.submit(consume_of(200))
+    assert results.wait(200).failures() == [(104, 3)]
+    assert results.positions() == list(range(200))
+    assert len(results.runs) < 50, "several batches a run"
+
+
+def test_batches_of_a_listener_that_turns_out_slow_are_shared(pool_with, results):
+    all_are_here = threading.Barrier(4, timeout=20.0)
+
+    def listener(_batch):
+        all_are_here.wait()
+
+    pool = pool_with(listener, workers=5, batch_size=4)
+    pool._seconds_each = 1e-6
+    pool.submit(consume_of(16))
+    assert results.wait(16).positions() == list(range(16))
+
+
 # ---- retry topics --------------------------------------------------------------------------------
 
 

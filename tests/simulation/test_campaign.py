@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import pytest
 
@@ -81,15 +82,23 @@ def test_no_trouble_loses_messages_or_queues_of_users_who_pull(mode):
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.CLASSIC_PULL])
 def test_pulling_ahead_breaks_no_promise(mode, monkeypatch):
-    early, ask_early = [], PullCalls._ask_early
+    calls = Counter()
 
-    def counted(self, *arguments):
-        early.append(self)
-        ask_early(self, *arguments)
+    def count(name):
+        called = getattr(PullCalls, name)
 
-    monkeypatch.setattr(PullCalls, "_ask_early", counted)
+        def counted(self, *arguments):
+            calls[name] += 1
+            return called(self, *arguments)
+
+        monkeypatch.setattr(PullCalls, name, counted)
+
+    for name in ("_ask_early", "_found", "_read"):
+        count(name)
     check(range(10), Options(mode=mode, backlog=True))
-    assert len(early) > 50
+    assert calls["_ask_early"] > 50
+    if mode is not Mode.ORDERED:  # there only by key
+        assert calls["_read"] - calls["_found"] > 50, "answers came together"
 
 
 @pytest.mark.soak

@@ -92,7 +92,7 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
             with contextlib.suppress(StateError):
                 host.finished(done)
 
-        self._polls = LoopPollQueue(finished)
+        self._polls = LoopPollQueue(finished, self._pulls.pull_batch_size)
         host.attach(self._polls)
         return host
 

@@ -16,8 +16,8 @@ __all__ = ["LoopPollQueue"]
 class LoopPollQueue(PollQueue):
     """As `PollQueue`, for callers on the loop: a poll that is cancelled has taken nothing."""
 
-    def __init__(self, finished: Callable[[Consumed], None]) -> None:
-        super().__init__(finished)
+    def __init__(self, finished: Callable[[Consumed], None], most: int) -> None:
+        super().__init__(finished, most)
         self._arrived = asyncio.Event()
 
     def submit(self, consume: Consume) -> None:
@@ -31,7 +31,7 @@ class LoopPollQueue(PollQueue):
         self._arrived.set()
 
     async def poll_async(self, timeout_s: float) -> list[Any]:
-        """The messages of one pulled reply, or an empty list when none came in time."""
+        """The next messages of one queue, or an empty list when none came in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not (messages := self.poll(0.0)) and not self._closed:

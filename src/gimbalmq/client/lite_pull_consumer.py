@@ -66,7 +66,7 @@ class LitePullReader(FetchingConsumer[_LifeT]):
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue: int = 100,
         consume_max_span: int = 2000,
-        pulls_ahead: int = 32,
+        pulls_ahead: int = 64,
         broker_suspend_max_time_s: float = 20.0,
         **tuning: Unpack[LitePullTuning],
     ) -> None:
@@ -358,7 +358,7 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
             with contextlib.suppress(StateError):
                 shared.post(lambda: host.finished(done))
 
-        self._polls = PollQueue(finished)
+        self._polls = PollQueue(finished, self._pulls.pull_batch_size)
         host.attach(self._polls)
         return host
 

@@ -8,13 +8,13 @@ All comparisons are strict, as in Java: up to one pull more than the limit may b
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from gimbalmq.core.process_queue import ProcessQueue
 
-__all__ = ["FlowLimits", "HeldBack", "held_back"]
+__all__ = ["NO_ROOM", "FlowLimits", "HeldBack", "Room", "held_back", "room_for"]
 
 _MIB: Final = 1 << 20
 
@@ -62,6 +62,35 @@ class FlowLimits(msgspec.Struct, frozen=True):
                 self.pull_threshold_size_for_queue if size == -1 else max(1, size // queues)
             ),
         )
+
+
+class Room(NamedTuple):
+    """How far and how much a queue may still be read before flow control holds it back.
+
+    As long as no more than this has come, one more answer may come along: as many as would have
+    come if each had been asked for by itself.
+    """
+
+    offsets: int
+    size: int
+
+    def left_after(self, offsets: int, size: int) -> bool:
+        """Whether one more answer may come with what has come already."""
+        return offsets <= self.offsets and size <= self.size
+
+
+#: Each answer by itself.
+NO_ROOM: Final = Room(-1, -1)
+
+
+def room_for(queue: ProcessQueue, limits: FlowLimits) -> Room:
+    """The room of a queue that is not held back."""
+    offsets = min(
+        limits.pull_threshold_for_queue - queue.cached_count,
+        limits.consume_concurrently_max_span - queue.span,
+    )
+    size = (limits.pull_threshold_size_for_queue + 1) * _MIB - 1 - queue.cached_bytes
+    return Room(offsets, size)
 
 
 def held_back(

@@ -22,8 +22,7 @@ from gimbalmq.runtime.verdicts import (
     ListenerSettings,
     consumed,
     delay_level,
-    is_named,
-    may_start,
+    failed,
     report,
 )
 
@@ -62,11 +61,11 @@ class Listening:
         return message if self._settings.batch_size == 1 else [message]
 
     def run(self, work: RunningWork, share_after_s: float) -> Consumed:
-        """Run over the work; a run of single messages may end early, to be shared."""
+        """Run over the work; unless it is ordered, it may end early, to be shared."""
         if work.consume.ordered:
             return self._in_order(work)
         if self._settings.batch_size > 1:
-            return self._batch(work)
+            return self._in_batches(work, share_after_s)
         return self._one_by_one(work, share_after_s)
 
     # ---- concurrent --------------------------------------------------------------------------
@@ -74,13 +73,8 @@ class Listening:
     def _one_by_one(self, work: RunningWork, share_after_s: float) -> Consumed:
         consume = work.consume
         call = self._listener_for(consume.queue.topic) or self._call_for_its_topic
-        end_at = work.since + share_after_s
         failures: list[tuple[int, int]] = []
-        left = work.one_by_one()
-        if consume.permit is not None:
-            left = _permitted(consume.permit, end_at, left)
-        elif end_at != _NEVER:
-            left = _until(end_at, left)
+        left = _startable(work, share_after_s)
         message = None
         while True:
             try:
@@ -96,41 +90,36 @@ class Listening:
     def _call_for_its_topic(self, message: Any) -> object:
         return self._listener(message.topic)(message)
 
-    def _batch(self, work: RunningWork) -> Consumed:
-        consume, first, until = work.consume, work.first, work.until
-        if consume.permit is not None and not may_start(consume.permit, time.monotonic()):
-            return consumed(work, first, [], 0.0)
+    def _in_batches(self, work: RunningWork, share_after_s: float) -> Consumed:
+        consume, reached = work.consume, work.first
         failures: list[tuple[int, int]] = []
-        for listener, positions, messages in self._by_listener(consume, range(first, until)):
-            try:
-                listener(messages)
-            except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
-                report(error, messages[0])
-                level = delay_level(error)
-                failures += (
-                    (position, level)
-                    for position, message in zip(positions, messages, strict=True)
-                    if is_named(error, message)
-                )
-        if failures:
-            failures.sort()
-        return consumed(work, until, failures, time.monotonic() - work.since)
+        for messages in _startable(work, share_after_s):
+            until = reached + len(messages)  # now: the list is the listener's to change
+            for listener, positions, part in self._by_listener(consume, reached, messages):
+                try:
+                    listener(part)
+                except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
+                    failures += failed(error, positions, consume.batch)
+            reached = until
+        return consumed(work, reached, sorted(failures), time.monotonic() - work.since)
 
     def _by_listener(
-        self, consume: Consume, positions: range
+        self, consume: Consume, first: int, messages: list[Any]
     ) -> list[tuple[Listener, Sequence[int], list[Any]]]:
         """Who gets which messages: a retry topic holds those of every topic of the group."""
-        messages = consume.batch.messages
         own = self._listener_for(consume.queue.topic)
         if own is not None:
-            part = messages[positions.start : positions.stop]
-            return [(own, positions, part if isinstance(part, list) else list(part))]
+            return [(own, range(first, first + len(messages)), messages)]
         by_topic: dict[str, list[int]] = {}
-        for position in positions:
-            by_topic.setdefault(messages[position].topic, []).append(position)
+        for at, message in enumerate(messages):
+            by_topic.setdefault(message.topic, []).append(at)
         return [
-            (functools.partial(self._call, topic), numbers, [messages[at] for at in numbers])
-            for topic, numbers in by_topic.items()
+            (
+                functools.partial(self._call, topic),
+                [first + at for at in places],
+                [messages[at] for at in places],
+            )
+            for topic, places in by_topic.items()
         ]
 
     def _call(self, topic: str, messages: Any) -> object:
@@ -162,22 +151,30 @@ class Listening:
         return listener
 
 
-def _until(end_at: float, messages: Iterator[Any]) -> Iterator[Any]:
+def _startable(work: RunningWork, share_after_s: float) -> Iterator[Any]:
+    """What the listener gets, as long as it may start and the run need not be shared."""
+    end_at, permit = work.since + share_after_s, work.consume.permit
+    if permit is not None:
+        return _permitted(permit, end_at, work.parts())
+    return work.parts() if end_at == _NEVER else _until(end_at, work.parts())
+
+
+def _until(end_at: float, parts: Iterator[Any]) -> Iterator[Any]:
     """Look at the clock before each message is begun."""
     monotonic = time.monotonic
     while monotonic() < end_at:
         try:
-            yield next(messages)
+            yield next(parts)
         except StopIteration:
             return
 
 
-def _permitted(permit: Permit, end_at: float, messages: Iterator[Any]) -> Iterator[Any]:
+def _permitted(permit: Permit, end_at: float, parts: Iterator[Any]) -> Iterator[Any]:
     """The same for a queue with a permit, which may be renewed or withdrawn meanwhile."""
     monotonic = time.monotonic
     while (now := monotonic()) < end_at and now < permit.valid_until:
         try:
-            yield next(messages)
+            yield next(parts)
         except StopIteration:
             return
 

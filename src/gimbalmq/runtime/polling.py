@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
@@ -21,10 +23,11 @@ __all__ = ["PollQueue"]
 
 
 class PollQueue:
-    """Pulled replies in order of arrival."""
+    """Pulled replies in order of arrival; a poll gets up to `most` messages of one."""
 
-    def __init__(self, finished: Callable[[Consumed], None]) -> None:
+    def __init__(self, finished: Callable[[Consumed], None], most: int) -> None:
         self._finished = finished
+        self._most = most
         self._changed = threading.Condition()
         self._waiting: deque[Consume] = deque()
         self._handed_out: list[Consume] = []
@@ -60,7 +63,7 @@ class PollQueue:
     # ---- user --------------------------------------------------------------------------------
 
     def poll(self, timeout_s: float) -> list[Any]:
-        """The messages of one pulled reply, or an empty list when none came in time."""
+        """The next messages of one queue, or an empty list when none came in time."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while not self._waiting:
@@ -68,9 +71,17 @@ class PollQueue:
                 if self._closed or remaining_s <= 0:
                     return []
                 self._changed.wait(remaining_s)
-            consume = self._waiting.popleft()
+            consume = self._take_next()
             self._handed_out.append(consume)
         return list(consume.batch.messages[consume.first : consume.until])
+
+    def _take_next(self) -> Consume:
+        consume = self._waiting.popleft()
+        until = consume.first + self._most
+        if until >= consume.until:
+            return consume
+        self._waiting.appendleft(msgspec.structs.replace(consume, first=until))
+        return msgspec.structs.replace(consume, until=until)
 
     def settle(self) -> None:
         """Everything that was handed out is done."""

@@ -1,7 +1,8 @@
 """Pulls of one member: to whom, with what, and what an answer means.
 
 A broker may advise to read a queue from a slave; that is kept until the next answer, and forgotten
-when it does not work. What will be asked for next may go out early: see `read_ahead`.
+when it does not work. What will be asked for next may go out early, and answers that follow each
+other are handed over together: see `read_ahead`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gimbalmq.runtime.read_ahead import Budget, EarlyPull, ReadAhead
 from gimbalmq.wire.codes import PullFlag
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.found import FoundCommand
-from gimbalmq.wire.headers import parse_pull_response
+from gimbalmq.wire.headers import PullResponse, parse_pull_response
 from gimbalmq.wire.pulls import PullRequests
 from gimbalmq.wire.record import ReceivedMessage, decode_records
 from gimbalmq.wire.subscription import SubscriptionData
@@ -45,7 +46,7 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
     consume_type: str = "CONSUME_PASSIVELY"
     pull_batch_size: int = 32
     #: How many pulls of a member may go out before they are asked for.
-    pulls_ahead: int = 32
+    pulls_ahead: int = 64
     broker_suspend_max_time_s: float = 15.0
     consumer_timeout_when_suspend_s: float = 30.0
     max_reconsume_times: int = 16
@@ -122,7 +123,7 @@ class PullCalls:
                 self._ask_early(queue, pulls, further, commit_offset, place)
                 commit_offset = 0
         if early is not None and early.answer is not None:
-            self._hand_over(effect, pulls, early.answer)
+            self._hand_over(pulls, early)
 
     def _begin(self, effect: Pull, before: _QueuePulls | None) -> _QueuePulls:
         """A queue was acquired, or its subscription changed."""
@@ -180,27 +181,32 @@ class PullCalls:
 
     def _came(self, pulls: _QueuePulls, early: EarlyPull, answer: Command | GimbalError) -> None:
         """What was asked for early is here, perhaps before it is wanted."""
-        ahead = pulls.ahead
-        found = False
-        if isinstance(answer, Command):
-            found = answer.code == _FOUND
-            if answer.code == _MOVED:
-                ahead.moved = answer
-        wanted = ahead.came(early, answer)
-        if wanted is None:
+        if isinstance(answer, Command) and answer.code == _MOVED:
+            pulls.ahead.moved = answer
+        early.answer = answer
+        if early.wanted is None:
             return
-        if found:
-            self._pulled(wanted, pulls, answer)
+        if isinstance(answer, Command):
+            # Not at once: more may have come with it.
+            self._instance.driver.post(functools.partial(self._hand_over_wanted, pulls))
         else:
-            self._hand_over(wanted, pulls, answer)
+            # Nothing comes with an error; and the driver may be closing, when it takes no orders.
+            self._hand_over_wanted(pulls)
 
-    def _hand_over(self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError) -> None:
-        """What was asked for early is wanted now."""
-        if isinstance(answer, Command) and answer.code == _FOUND:
-            self._pulled(effect, pulls, answer)
-        elif effect.queue.topic in self._subscriptions:  # else the queue is on its way out
+    def _hand_over_wanted(self, pulls: _QueuePulls) -> None:
+        early = pulls.ahead.take_wanted()
+        if early is not None:  # else the queue was given up meanwhile
+            self._hand_over(pulls, early)
+
+    def _hand_over(self, pulls: _QueuePulls, early: EarlyPull) -> None:
+        """What was asked for early is wanted and here."""
+        assert early.wanted is not None
+        assert early.answer is not None
+        if isinstance(early.answer, Command) and early.answer.code == _FOUND:
+            self._pulled(early.wanted, pulls, early.answer)
+        elif early.wanted.queue.topic in self._subscriptions:  # else the queue is on its way out
             # Whatever is wrong, a pull of now shows whether it still is.
-            self.pull(effect)
+            self.pull(early.wanted)
 
     def _pulled(self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError) -> None:
         event: PullAnswered | PullFailed
@@ -224,27 +230,53 @@ class PullCalls:
             return PullFailed(
                 queue, epoch, answer.code, f"pull refused with code {answer.code}: {answer.remark}"
             )
-        header = answer.found if isinstance(answer, FoundCommand) else None
-        if header is None:
-            header = parse_pull_response(answer)
-        next_offset, maximum = header.next_offset, header.maximum
+        if status is _FOUND_STATUS:
+            return self._found(effect, pulls, answer)
+        header = parse_pull_response(answer)
         pulls.advised = header.suggested_broker_id
-        if status is not _FOUND_STATUS:
-            event = PullAnswered(queue, epoch, status, next_offset, maximum=maximum)
-        else:
-            messages = self._messages(queue, pulls.ahead.subscription, answer)
-            event = PullAnswered(
-                queue,
-                epoch,
-                status,
-                next_offset,
-                messages,
-                _offsets(messages),
-                len(answer.body),
-                maximum,
-            )
-        pulls.ahead.learn(effect.offset, next_offset, maximum)
-        return event
+        pulls.ahead.learn(effect.offset, header.next_offset, header.maximum)
+        return PullAnswered(queue, epoch, status, header.next_offset, maximum=header.maximum)
+
+    def _found(self, effect: Pull, pulls: _QueuePulls, answer: Command) -> PullAnswered:
+        """What an answer brought, and with it those behind it that are here, too."""
+        queue, ahead = effect.queue, pulls.ahead
+        header, messages = self._read(queue, pulls, effect.offset, answer)
+        size = len(answer.body)
+        while effect.room.left_after(header.next_offset - effect.offset, size):
+            asked = header.next_offset
+            following = ahead.answer_at(asked)
+            if following is None:
+                break
+            try:
+                header, further = self._read(queue, pulls, asked, following)
+            except ProtocolError:
+                break  # whoever asks for it next is told
+            ahead.take_first()
+            if further and further[0].queue_offset < asked:
+                # A record that holds several messages may begin before what was asked for.
+                further = [message for message in further if message.queue_offset >= asked]
+            messages += further
+            size += len(following.body)
+        return PullAnswered(
+            queue,
+            effect.epoch,
+            _FOUND_STATUS,
+            header.next_offset,
+            messages,
+            _offsets(messages),
+            size,
+            header.maximum,
+        )
+
+    def _read(
+        self, queue: MessageQueue, pulls: _QueuePulls, asked: int, answer: Command
+    ) -> tuple[PullResponse, list[ReceivedMessage]]:
+        found = answer.found if isinstance(answer, FoundCommand) else None
+        header = parse_pull_response(answer) if found is None else found
+        messages = self._messages(queue, pulls.ahead.subscription, answer)
+        pulls.advised = header.suggested_broker_id
+        pulls.ahead.learn(asked, header.next_offset, header.maximum)
+        return header, messages
 
     def _messages(
         self, queue: MessageQueue, subscription: SubscriptionData, answer: Command

@@ -4,7 +4,9 @@ A broker gives at most 32 messages per pull, so a member that asks for the next 
 has the last is limited by the way there and back, and so is the broker, which does more in less
 time when requests come many at once. While the answers for a queue advance by the same step, the
 offsets of the next ones are known; asking for them early is a guess about the offset only: what
-is wanted next is decided by the machine, and an answer that does not fit is dropped.
+is wanted next is decided by the machine, and an answer that does not fit is dropped. Answers that
+follow each other are handed over together, as far as flow control has room for them: then what
+would be done for each of them is done once.
 
 Decides what to ask for early and which answer fits. Sends nothing.
 """
@@ -12,15 +14,19 @@ Decides what to ask for early and which answer fits. Sends nothing.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 import msgspec
 
 from gimbalmq.core.consumer.effects import Pull
 from gimbalmq.errors import GimbalError
+from gimbalmq.model.message import PullStatus
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["Budget", "EarlyPull", "ReadAhead"]
+
+_FOUND: Final = PullStatus.FOUND.value
 
 
 class Budget:
@@ -98,21 +104,29 @@ class ReadAhead:
             self.drop()
             return None
         early = self._pulls[0]
-        if early.answer is None:
-            early.wanted = pull
-        else:
-            self._done()
+        early.wanted = pull
+        if early.answer is not None:
+            self.take_first()
         return early
 
-    def came(self, early: EarlyPull, answer: Command | GimbalError) -> Pull | None:
-        """An early pull has its answer; returns the pull that waits for it, if one does."""
-        early.answer = answer
-        if early.wanted is not None:
-            assert self._pulls[0] is early
-            self._done()
-        return early.wanted
+    def take_wanted(self) -> EarlyPull | None:
+        """The early pull that was waited for, if it has its answer now."""
+        first = self._pulls[0] if self._pulls else None
+        if first is None or first.wanted is None or first.answer is None:
+            return None
+        self.take_first()
+        return first
 
-    def _done(self) -> None:
+    def answer_at(self, offset: int) -> Command | None:
+        """What the broker said to the early pull at an offset, if that is the first and found."""
+        first = self._pulls[0] if self._pulls else None
+        if first is None or first.offset != offset:
+            return None
+        answer = first.answer
+        return answer if isinstance(answer, Command) and answer.code == _FOUND else None
+
+    def take_first(self) -> None:
+        """Take the first early pull out: it is done with."""
         self._pulls.popleft()
         self._budget.left += 1
 

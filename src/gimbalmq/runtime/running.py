@@ -15,12 +15,12 @@ class RunningWork:
     """One worker's run over positions [first, until) of a batch.
 
     May be looked at from any thread at any time. The worker either moves `position` on, and in an
-    ordered run `since`; or it goes through `one_by_one`, where the iterator itself knows how far it
-    is and what is left can be taken away meanwhile: then nothing is to be done for each message.
+    ordered run `since`; or it goes through the `parts`, where the iterator itself knows how far it
+    is and what is left can be taken away meanwhile: then nothing is to be done for each of them.
     """
 
     __slots__ = (
-        "_end",
+        "_count",
         "_left",
         "claimed_until",
         "consume",
@@ -54,28 +54,39 @@ class RunningWork:
         #: Whether its end was given to others; then `until` says where it ends now.
         self.shared = False
         self._left: Iterator[Any] | None = None
-        self._end = until
+        #: How many parts there are, without those that were taken away.
+        self._count = 0
 
-    def one_by_one(self) -> Iterator[Any]:
-        """The messages, in order, for as long as nobody takes the rest away."""
+    def parts(self) -> Iterator[Any]:
+        """What the listener gets, in order, for as long as nobody takes the rest away.
+
+        Messages, or lists of up to `width` of them if that is above 1.
+        """
         if self._left is None:
-            self._left = iter(self.consume.batch.messages[self.first : self.until])
+            first, until, width = self.first, self.until, self.width
+            parts = self.consume.batch.messages[first:until]
+            if width > 1:
+                some = list(parts)
+                parts = [some[at : at + width] for at in range(0, until - first, width)]
+            self._count = len(parts)
+            self._left = iter(parts)
         return self._left
 
     def left(self) -> int:
-        """How many messages are not begun and can be taken away."""
+        """How many parts are not begun and can be taken away."""
         return 0 if self._left is None else length_hint(self._left)
 
     def take_rest(self) -> int:
         """Take away what was not begun; returns how many messages that is."""
-        # Each message goes to one side or the other: an iterator hands nothing out twice.
-        taken = 0 if self._left is None else len(list(self._left))
-        self._end -= taken
-        return taken
+        # Each part goes to one side or the other: an iterator hands nothing out twice.
+        taken = [] if self._left is None else list(self._left)
+        self._count -= len(taken)
+        return len(taken) if self.width == 1 else sum(map(len, taken))
 
     def current(self) -> range:
         """The positions that the listener has now; none when it is just done."""
         position = self.position
         if self._left is not None:
-            position = max(self.first, self._end - length_hint(self._left) - 1)
+            begun = self._count - length_hint(self._left)
+            position = self.first + max(begun - 1, 0) * self.width
         return range(position, min(position + self.width, self.until))

@@ -32,7 +32,7 @@ from gimbalmq.runtime.coroutines import (
 from gimbalmq.runtime.listening import Listener, ListenerSettings, Listening
 from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
-from gimbalmq.runtime.verdicts import consumed, delay_level, is_named, may_start, report
+from gimbalmq.runtime.verdicts import consumed, delay_level, failed, may_start, report
 
 __all__ = ["LoopListening", "TaskPool"]
 
@@ -112,18 +112,12 @@ class LoopListening(Listening):
         if not may_start(consume.permit, started):
             return consumed(work, work.first, [], 0.0)
         failures: list[tuple[int, int]] = []
-        positions_of = self._by_listener(consume, range(work.first, work.until))
-        for _listener, positions, messages in positions_of:
+        batch = list(consume.batch.messages[work.first : work.until])
+        for _listener, positions, messages in self._by_listener(consume, work.first, batch):
             try:
                 await self._await(consume, messages[0], messages)
             except _VERDICTS as error:
-                report(error, messages[0])
-                level = delay_level(error)
-                failures += (
-                    (position, level)
-                    for position, message in zip(positions, messages, strict=True)
-                    if is_named(error, message)
-                )
+                failures += failed(error, positions, consume.batch)
         return consumed(work, work.until, sorted(failures), time.monotonic() - started)
 
     async def _in_order_async(self, work: RunningWork) -> Consumed:

@@ -13,6 +13,7 @@ import msgspec
 
 from gimbalmq.core.consumer.effects import Permit
 from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.core.process_queue import Batch
 from gimbalmq.model.verdict import DeadLetter, RetryLater, Suspend
 from gimbalmq.runtime.running import RunningWork
 
@@ -20,6 +21,7 @@ __all__ = [
     "ListenerSettings",
     "consumed",
     "delay_level",
+    "failed",
     "first_named",
     "is_named",
     "may_start",
@@ -69,6 +71,13 @@ def is_named(error: BaseException, message: Any) -> bool:
     if not isinstance(error, RetryLater) or error.messages is None:
         return True
     return any(message is one for one in error.messages)
+
+
+def failed(error: BaseException, positions: Sequence[int], batch: Batch) -> list[tuple[int, int]]:
+    """Which of the messages that a listener got come again after what it raised, and how soon."""
+    messages, level = batch.messages, delay_level(error)
+    report(error, messages[positions[0]])
+    return [(position, level) for position in positions if is_named(error, messages[position])]
 
 
 def first_named(error: BaseException, messages: Sequence[Any]) -> int:

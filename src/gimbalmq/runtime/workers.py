@@ -3,7 +3,8 @@
 A pulled reply waits here as one piece of work; a free worker claims a run of it. How long a run
 is depends on how quick listeners are: with quick ones a whole reply, because threads that pass
 single messages around fight for the interpreter lock and lose more than they gain; with slow
-ones a single message, so that all workers share even one queue. An ordered run is claimed whole.
+ones a single message (or batch, where listeners get those), so that all workers share even one
+queue. An ordered run is claimed whole.
 
 For the same reason quick listeners are run by one worker, however much waits: no other is woken
 while it goes on claiming. One more stands by and looks now and then. It helps out when the first is
@@ -221,11 +222,10 @@ class WorkerPool:
             return work
 
     def _claimed(self, thread_id: int, now: float) -> RunningWork:
-        width = self._width
-        consume, first, until = self._claims.claim(width if width > 1 else self._run_length())
-        work = RunningWork(consume, first, until, now, thread_id, width)
-        if width == 1 and not consume.ordered:
-            work.one_by_one()  # from now on others can take from it
+        consume, first, until = self._claims.claim(self._run_length())
+        work = RunningWork(consume, first, until, now, thread_id, self._width)
+        if not consume.ordered:
+            work.parts()  # from now on others can take from it
         self._current[thread_id] = work
         return work
 
@@ -357,8 +357,11 @@ class WorkerPool:
     # ---- runs --------------------------------------------------------------------------------
 
     def _run_length(self) -> int:
-        """How many single messages make a run."""
-        return 1 if self._seconds_each is None else max(1, int(_RUN_S / self._seconds_each))
+        """How many messages make a run: whole batches, where listeners get those."""
+        width = self._width
+        if self._seconds_each is None:
+            return width
+        return max(1, int(_RUN_S / self._seconds_each / width)) * width
 
     def _measured(self, seconds_each: float) -> None:
         known = self._seconds_each

@@ -38,7 +38,7 @@ from gimbalmq.core.consumer.events import (
     Woken,
 )
 from gimbalmq.core.consumer.held import HeldState
-from gimbalmq.core.flow_control import FlowLimits
+from gimbalmq.core.flow_control import NO_ROOM, FlowLimits
 from gimbalmq.model.message import PullStatus
 
 QUEUE = QUEUES[0]
@@ -100,6 +100,21 @@ def test_the_span_holds_back_concurrent_queues_only(kind, pulled):
     pull = pulls[QUEUE]
     again = one(harness.deliver(pull, b"a", next_offset=100), Pull)
     assert bool(only(harness.deliver(again, b"b"), Pull)) is pulled
+
+
+def test_answers_may_come_together_as_far_as_there_is_room_but_not_in_order():
+    limits = FlowLimits(pull_threshold_for_queue=10, consume_concurrently_max_span=8)
+    concurrent = Harness(limits=limits).owning(ME)[QUEUE]
+    assert concurrent.room.offsets == 8
+    assert concurrent.room.size == 101 * (1 << 20) - 1
+    assert LockingHarness(limits=limits).owning_locked(ME)[QUEUE].room == NO_ROOM
+
+
+def test_all_queues_together_leave_no_more_room_than_there_is():
+    harness = Harness(limits=FlowLimits(pull_threshold_for_all=3))
+    pull = harness.owning(ME)[QUEUE]
+    assert pull.room.offsets == 3
+    assert one(harness.deliver(pull, b"a", b"b"), Pull).room.offsets == 1
 
 
 # ---- what the user is told -----------------------------------------------------------------------

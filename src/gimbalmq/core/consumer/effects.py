@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gimbalmq.core.consumer.events import TimerName, Trigger
+from gimbalmq.core.flow_control import NO_ROOM, Room
 from gimbalmq.core.process_queue import Batch
 from gimbalmq.model.queue import MessageQueue
 
@@ -91,13 +92,15 @@ class FindOffset(msgspec.Struct, frozen=True):
 class Pull(msgspec.Struct, frozen=True):
     """Ask for messages from `offset` on; answered by `PullAnswered` or `PullFailed`.
 
-    `commit_offset` rides along, when positive.
+    `commit_offset` rides along, when positive. One answer may bring what several pulls found, as
+    long as flow control would have let each of them go: see `Room`.
     """
 
     queue: MessageQueue
     epoch: int
     offset: int
     commit_offset: int
+    room: Room = NO_ROOM
 
 
 class Permit:

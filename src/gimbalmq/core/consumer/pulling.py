@@ -1,4 +1,7 @@
-"""The pull loop of each held queue: exactly one pull in flight, held back while too much waits."""
+"""The pull loop of each held queue: exactly one pull in flight, held back while too much waits.
+
+What was asked for early may come along with its answer, as far as there is room for it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from gimbalmq.core.consumer.context import Context
 from gimbalmq.core.consumer.effects import Pull, RenewHeartbeat
 from gimbalmq.core.consumer.events import PullAnswered, PullFailed, TimerName
 from gimbalmq.core.consumer.held import HeldQueue, HeldState
-from gimbalmq.core.flow_control import HeldBack, held_back
+from gimbalmq.core.flow_control import NO_ROOM, HeldBack, Room, held_back, room_for
 from gimbalmq.core.process_queue import Batch, ProcessQueue
 from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue, sorted_queues
@@ -64,13 +67,25 @@ class PullLoop:
             held.last_pull_at = now
             # An offset rides along only while nobody else can own the queue.
             commit = process.commit_offset if held.sure(now) else 0
-            self._context.out.append(Pull(held.queue, held.epoch, process.next_offset, commit))
+            self._context.out.append(
+                Pull(held.queue, held.epoch, process.next_offset, commit, self._room(process))
+            )
 
     def _held_back(self, process: ProcessQueue) -> HeldBack | None:
         limits = self._context.limits
         if limits.pull_threshold_for_all != -1 and self._cached() > limits.pull_threshold_for_all:
             return HeldBack.ALL
         return held_back(process, limits, in_order=self._in_order)
+
+    def _room(self, process: ProcessQueue) -> Room:
+        if self._in_order:
+            return NO_ROOM  # what comes together is run in one go, and its offset stored after that
+        limits = self._context.limits
+        room = room_for(process, limits)
+        if limits.pull_threshold_for_all != -1:
+            left = limits.pull_threshold_for_all - self._cached()
+            room = room._replace(offsets=min(room.offsets, left))
+        return room
 
     def _cached(self) -> int:
         return sum(

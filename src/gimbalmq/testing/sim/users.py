@@ -26,6 +26,8 @@ __all__ = ["PollingUser", "PullingUser"]
 
 #: Until the next look, after one that found nothing or failed.
 _PAUSE_S: Final = 0.5
+#: Fewer than a pull brings, so that one takes several polls.
+_POLL_MESSAGES: Final = 5
 
 
 class _User:
@@ -55,7 +57,7 @@ class PollingUser(_User):
 
     def __init__(self, member: SimMember, habits: ListenerHabits) -> None:
         super().__init__(member, habits)
-        self.polls = PollQueue(self._finished)
+        self.polls = PollQueue(self._finished, _POLL_MESSAGES)
         member.before_leaving = self.polls.settle
         self._process.soon(self._poll)
 
