@@ -2,7 +2,7 @@
 
 import pytest
 
-from gimbalmq import Commit, DeadLetter, Message, Producer, PushConsumer, Rollback
+from gimbalmq import Admin, Commit, DeadLetter, Message, Producer, PushConsumer, Rollback
 
 
 @pytest.mark.rule("B5.2")
@@ -125,3 +125,6 @@ def test_every_broadcasting_member_gets_everything_and_resumes_after_a_restart(
         member_a.stop()
         member_b.stop()
     assert sorted(got_a) == sorted(got_b) == list(range(40))
+    with Admin(rocketmq.nameserver) as admin:
+        told = {one.committed or 0 for one in admin.offsets(group_name, topic).values()}
+    assert told == {0}, "each member's offsets are its own"

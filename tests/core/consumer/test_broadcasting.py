@@ -38,6 +38,21 @@ def test_a_failure_of_a_broadcasting_member_is_not_delivered_again():
     assert harness.machine.held[pull.queue].process.commit_offset == 1
 
 
+@pytest.mark.rule("B4.2h")
+@pytest.mark.parametrize(("broadcasting", "told"), [(True, 0), (False, 1)])
+def test_a_broker_hears_of_the_offsets_of_a_clustering_group_only(broadcasting, told):
+    harness = Harness(broadcasting=broadcasting)
+    if broadcasting:
+        pull = only(harness.located(harness.start()), Pull)[0]
+    else:
+        pull = harness.owning("a@gmq1-AVG")[QUEUES[0]]
+    effects = harness.deliver(pull, b"a")
+    batch = one(effects, Consume).batch
+    harness.handle(Consumed(pull.queue, pull.epoch, batch, 0, 1))
+    again = harness.deliver(one(effects, Pull), b"b")
+    assert one(again, Pull).commit_offset == told
+
+
 def test_a_new_queue_is_taken_when_the_route_shows_it():
     harness = Harness(broadcasting=True)
     harness.located(harness.start())

@@ -45,6 +45,8 @@ class PullLoop:
         self._in_order = in_order
         self._arrived = arrived
         self._moved = moved
+        #: Where offsets are; those of a broadcasting member are its own.
+        self._at_broker = not context.settings.broadcasting
         self._paused: set[MessageQueue] = set()
         self._all_paused = False
 
@@ -66,7 +68,7 @@ class PullLoop:
             held.state = _PULLING
             held.last_pull_at = now
             # An offset rides along only while nobody else can own the queue.
-            commit = process.commit_offset if held.sure(now) else 0
+            commit = process.commit_offset if self._at_broker and held.sure(now) else 0
             self._context.out.append(
                 Pull(held.queue, held.epoch, process.next_offset, commit, self._room(process))
             )
