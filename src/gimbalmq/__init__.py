@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gimbalmq.model.queue import MessageQueue
     from gimbalmq.model.verdict import Commit, DeadLetter, RetryLater, Rollback, Suspend
     from gimbalmq.runtime.alarms import HungListener
-    from gimbalmq.wire.record import PullResult, ReceivedMessage
+    from gimbalmq.wire.received import PullResult, ReceivedMessage
 
 __version__ = "0.1.0"
 
@@ -46,13 +46,13 @@ _HOMES = {
     "Probe": "gimbalmq.client.stats",
     "Producer": "gimbalmq.client.producer",
     "PullConsumer": "gimbalmq.client.pull_consumer",
-    "PullResult": "gimbalmq.wire.record",
+    "PullResult": "gimbalmq.wire.received",
     "PushConsumer": "gimbalmq.client.push_consumer",
     "QueueMove": "gimbalmq.core.consumer.effects",
     "QueueOffsets": "gimbalmq.flows.admin_offsets",
     "QueueStats": "gimbalmq.client.stats",
     "RebalanceReport": "gimbalmq.core.consumer.effects",
-    "ReceivedMessage": "gimbalmq.wire.record",
+    "ReceivedMessage": "gimbalmq.wire.received",
     "RetryLater": "gimbalmq.model.verdict",
     "Rollback": "gimbalmq.model.verdict",
     "SeenStore": "gimbalmq.client.idempotency",

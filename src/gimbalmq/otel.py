@@ -22,7 +22,7 @@ from gimbalmq.client.push_consumer import PushConsumer
 from gimbalmq.client.send_hooks import SendDone
 from gimbalmq.errors import ConfigurationError
 from gimbalmq.model.message import Message, SendResult
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

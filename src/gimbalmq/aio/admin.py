@@ -21,7 +21,7 @@ from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.aio import AioDriver
 from gimbalmq.wire.bodies import ConsumeStats, TopicStats
 from gimbalmq.wire.command import Command
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["Admin"]
 

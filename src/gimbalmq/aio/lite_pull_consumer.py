@@ -19,7 +19,7 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import ConsumerHost
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.telemetry.running import began, ended
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["LitePullConsumer"]
 

@@ -12,7 +12,7 @@ from gimbalmq.client.access import Access
 from gimbalmq.client.pull_consumer import PullReader
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.instance import InstanceSettings
-from gimbalmq.wire.record import PullResult
+from gimbalmq.wire.received import PullResult
 
 __all__ = ["PullConsumer"]
 

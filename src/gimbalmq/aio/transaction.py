@@ -20,7 +20,7 @@ from gimbalmq.errors import GimbalError
 from gimbalmq.flows.transaction import HalfMessage, Outcome, TransactionCheck
 from gimbalmq.model.message import SendResult
 from gimbalmq.runtime.coroutines import is_coroutine_listener
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["CheckAnswer", "Checks", "Transaction"]
 

@@ -15,7 +15,7 @@ from gimbalmq.cli.output import json_option, nameserver_option, notice, print_js
 from gimbalmq.client.admin import Admin
 from gimbalmq.client.dead_letters import DeadLetters
 from gimbalmq.errors import OffsetError
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["dead_letters_command"]
 

@@ -21,7 +21,7 @@ from gimbalmq.client.producer import Producer
 from gimbalmq.errors import ConfigurationError, OffsetError
 from gimbalmq.model.message import Message
 from gimbalmq.wire.ids import parse_offset_id
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["message", "message_document", "message_line"]
 

@@ -23,7 +23,7 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.wire.bodies import ConsumeStats, TopicStats
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = [
     "Admin",

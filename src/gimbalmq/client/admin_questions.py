@@ -42,7 +42,7 @@ from gimbalmq.model.queue import MessageQueue, parse_queue
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.wire.bodies import ConsumeStats, TopicStats
 from gimbalmq.wire.names import check_group, is_stored_topic, is_system_name
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 from gimbalmq.wire.subscription import parse_tags
 
 __all__ = ["AdminQuestions", "ResetWish"]

@@ -17,7 +17,7 @@ from gimbalmq.flows.offset import store_offset
 from gimbalmq.flows.route import NameServers
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.names import check_group, dlq_topic, retry_topic
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["DeadLetters"]
 

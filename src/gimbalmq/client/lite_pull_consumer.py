@@ -38,7 +38,7 @@ from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
 from gimbalmq.runtime.polling import PollQueue
 from gimbalmq.telemetry.running import began, ended
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["LitePullConsumer", "LitePullReader"]
 

@@ -43,7 +43,7 @@ from gimbalmq.model.route import TopicRoute
 from gimbalmq.runtime.consumer_host import ConsumerHost, PullSettings
 from gimbalmq.runtime.instance import InstanceSettings
 from gimbalmq.runtime.offsets import BrokerOffsets
-from gimbalmq.wire.record import PullResult
+from gimbalmq.wire.received import PullResult
 from gimbalmq.wire.subscription import parse_tags
 
 __all__ = ["PullConsumer", "PullReader", "QueuesChanged"]

@@ -11,7 +11,7 @@ from gimbalmq.flows.offset import StartFrom, max_offset, starting_offset
 from gimbalmq.flows.pull import pull
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.model.route import TopicRoute
-from gimbalmq.wire.record import PullResult, ReceivedMessage
+from gimbalmq.wire.received import PullResult, ReceivedMessage
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["RunFlow", "Tail"]

@@ -26,7 +26,7 @@ from gimbalmq.flows.transaction import (
     half_stored,
 )
 from gimbalmq.model.message import SendResult
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = [
     "CHECKS_MAX",

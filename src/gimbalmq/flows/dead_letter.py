@@ -19,7 +19,7 @@ from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import send_request
 from gimbalmq.wire.names import retry_topic, with_namespace
 from gimbalmq.wire.properties import format_properties
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["dead_letter_request", "give_back", "retry_request", "revive_request"]
 

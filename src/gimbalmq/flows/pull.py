@@ -7,7 +7,8 @@ from gimbalmq.model.message import PullStatus
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.wire.codes import PullFlag
 from gimbalmq.wire.headers import parse_pull_response, pull_request
-from gimbalmq.wire.record import PullResult, decode_records
+from gimbalmq.wire.received import PullResult
+from gimbalmq.wire.record import decode_records
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["pull"]

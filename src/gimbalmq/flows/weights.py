@@ -30,7 +30,7 @@ from gimbalmq.flows.pull import pull
 from gimbalmq.flows.route import NameServers, fetch_route
 from gimbalmq.model.queue import MessageQueue, sorted_queues
 from gimbalmq.model.weights import QueueWeights
-from gimbalmq.wire.record import PullResult, ReceivedMessage
+from gimbalmq.wire.received import PullResult, ReceivedMessage
 from gimbalmq.wire.subscription import parse_tags
 from gimbalmq.wire.weights import decode_weights
 

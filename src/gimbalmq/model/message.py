@@ -1,6 +1,6 @@
 """A message to send, and what the broker said about it.
 
-A received message is a lazy view over the bytes that came in; it lives in `wire.record`.
+A received message is a lazy view over the bytes that came in; it lives in `wire.received`.
 """
 
 from __future__ import annotations

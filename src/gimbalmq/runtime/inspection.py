@@ -23,7 +23,7 @@ from gimbalmq.runtime.listening import Listening
 from gimbalmq.wire.absence import ABSENT_PROPERTY, encode_absent
 from gimbalmq.wire.bodies import ConsumeResult, QueueInfo, RunningInfo
 from gimbalmq.wire.codes import CLIENT_VERSION, version_name
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 from gimbalmq.wire.sharing import SHARING_PROPERTY, encode_sharing
 from gimbalmq.wire.subscription import SubscriptionData
 

@@ -20,7 +20,7 @@ from gimbalmq.runtime.pull_calls import PullSettings
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import send_back_request
 from gimbalmq.wire.names import retry_topic, with_namespace
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["ReturnCalls"]
 

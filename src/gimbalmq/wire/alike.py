@@ -14,13 +14,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-__all__ = ["HEAD_BYTES", "MAGIC_V1", "RECORD_BYTES_MIN", "Alike", "cut_alike"]
+from gimbalmq.wire.record_layout import HEAD_BYTES, MAGIC_V1, RECORD_BYTES_MIN
 
-MAGIC_V1: Final = -626843481
-#: A v1 record with IPv4 hosts, an empty body, topic and properties.
-RECORD_BYTES_MIN: Final = 91
-#: Where the body of a record with IPv4 hosts begins.
-HEAD_BYTES: Final = 88
+__all__ = ["Alike", "cut_alike"]
 
 #: Of each record: what is before its body, the body, and what is behind it.
 Alike = tuple[tuple[bytes, ...], tuple[bytes, ...], tuple[bytes, ...]]

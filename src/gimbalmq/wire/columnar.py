@@ -23,16 +23,14 @@ from gimbalmq.wire.arrow_parts import (
     cut_text,
     view_of,
 )
-from gimbalmq.wire.codes import SysFlag
 from gimbalmq.wire.compression import compression_of, decompress
 from gimbalmq.wire.ids import host_text
 from gimbalmq.wire.record import ReceivedMessage, decode_records, encode_record
-from gimbalmq.wire.record_places import V6_EXTRA_BYTES, Buffers, RecordPlaces
+from gimbalmq.wire.record_layout import COMPRESSED, INNER_BATCH, V6_EXTRA_BYTES
+from gimbalmq.wire.record_places import Buffers, RecordPlaces
 
 __all__ = ["decode", "schema_of"]
 
-_COMPRESSED: Final = int(SysFlag.COMPRESSED)
-_INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _US_PER_MS: Final = 1000
@@ -66,7 +64,7 @@ def decode(
 ) -> pa.RecordBatch:
     """See `columns.decode_columns`."""
     records = RecordPlaces(buffers)
-    if records.any_flag(_INNER_BATCH):
+    if records.any_flag(INNER_BATCH):
         records = RecordPlaces([(_with_inner_as_records(data), broker) for data, broker in buffers])
     if ranges is not None:
         records.keep_ranges(ranges)
@@ -102,7 +100,7 @@ def _as_record(message: ReceivedMessage) -> bytes:
 
 def _body(records: RecordPlaces) -> Any:
     stored = cut(records.arrow, *records.body_place, pa.binary())
-    packed = np.flatnonzero(records.flags & _COMPRESSED)
+    packed = np.flatnonzero(records.flags & COMPRESSED)
     if not len(packed):
         return stored
     expanded: list[bytes] = []

@@ -19,18 +19,21 @@ import pyarrow as pa
 from gimbalmq.errors import ConfigurationError, ProtocolError
 from gimbalmq.wire.arrow_parts import ARROW_BYTES_MAX, Places, cut, view_of
 from gimbalmq.wire.property_columns import PropertyTable
-from gimbalmq.wire.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
+from gimbalmq.wire.record_layout import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    TOPIC_BYTES_MAX_V1,
+    V6_EXTRA_BYTES,
+)
 
-__all__ = ["V6_EXTRA_BYTES", "Buffers", "RecordPlaces"]
+__all__ = ["Buffers", "RecordPlaces"]
 
 #: Pull answers, each with the broker that gave it.
 Buffers = Sequence[tuple[bytes | bytearray | memoryview, str]]
 
-#: How much longer an IPv6 address is than an IPv4 one.
-V6_EXTRA_BYTES: Final = 12
 _BORN_HOST_V6_BIT: Final = 4
 _STORE_HOST_V6_BIT: Final = 5
-_TOPIC_BYTES_MAX_V1: Final = 127
 
 #: What stands at the same place in every record; after the born time only with IPv4 hosts.
 _HEAD: Final = np.dtype(
@@ -159,7 +162,7 @@ class RecordPlaces:
         lengths = view_of(self.data, "u1")[at].astype(np.int64)
         widths = np.where(self.head("magic") == MAGIC_V1, 1, 2)
         long = widths == 2
-        plausible = lengths <= _TOPIC_BYTES_MAX_V1
+        plausible = lengths <= TOPIC_BYTES_MAX_V1
         if long.any():
             lengths = np.where(long, view_of(self.data, ">i2")[at].astype(np.int64), lengths)
             plausible = np.where(long, lengths >= 0, plausible)

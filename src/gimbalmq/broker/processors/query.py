@@ -16,7 +16,7 @@ from gimbalmq.wire.bodies import GroupConfig
 from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.names import dlq_topic, retry_topic
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["QueryProcessor"]
 

@@ -23,8 +23,13 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gimbalmq.wire.codes import SysFlag
-from gimbalmq.wire.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
+from gimbalmq.wire.record_layout import (
+    BORN_HOST_V6,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_BYTES_MIN,
+    STORE_HOST_V6,
+)
 
 __all__ = [
     "BLANK_BYTES",
@@ -71,9 +76,6 @@ BLANK_BYTES: Final = _entry.size
 _FOOTER_BYTES: Final = _footer.size + _crc.size
 #: What no append may take of a segment: room for the blank and the footer that close it.
 RESERVE_BYTES: Final = BLANK_BYTES + _FOOTER_BYTES
-
-_BORN_HOST_V6: Final = int(SysFlag.BORN_HOST_V6)
-_STORE_HOST_V6: Final = int(SysFlag.STORE_HOST_V6)
 
 
 class Frame(NamedTuple):
@@ -219,8 +221,8 @@ def record_facts(record: memoryview) -> Facts | None:
         size, magic, queue_id, queue_offset, physical, sys_flag = _record.unpack_from(record)
         if magic not in _MAGICS or not RECORD_BYTES_MIN <= size <= len(record):
             return None
-        host_at = 64 + (12 if sys_flag & _BORN_HOST_V6 else 0)
-        body_at = host_at + (36 if sys_flag & _STORE_HOST_V6 else 24)
+        host_at = 64 + (12 if sys_flag & BORN_HOST_V6 else 0)
+        body_at = host_at + (36 if sys_flag & STORE_HOST_V6 else 24)
         topic_at = body_at + _int(record, body_at - 4)[0]
         if topic_at < body_at:
             return None

@@ -30,7 +30,7 @@ from gimbalmq.client.push_consumer import PushConsumer
 from gimbalmq.core.consumer.effects import RebalanceReport
 from gimbalmq.errors import GimbalError
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 
 __all__ = ["main"]
 

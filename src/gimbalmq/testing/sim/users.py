@@ -19,7 +19,7 @@ from gimbalmq.runtime.polling import PollQueue
 from gimbalmq.testing.sim.clients import SimMember
 from gimbalmq.testing.sim.executor import ListenerHabits
 from gimbalmq.testing.sim.history import Kind
-from gimbalmq.wire.record import ReceivedMessage
+from gimbalmq.wire.received import ReceivedMessage
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["PollingUser", "PullingUser"]
