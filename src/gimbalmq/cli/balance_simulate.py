@@ -1,14 +1,12 @@
 """`gimbalmq balance simulate`: let members and queues come and go, and compare the strategies.
 
-Decides which groups are compared and how the answer looks; the shares come from
-`gimbalmq.balance`. A broker is asked only when a live group is the start.
+Decides which strategies are compared, with which options, and how the answer looks. What happens to
+the group, and what each strategy moves, is worked out by `balance_steps`.
 """
 
 from __future__ import annotations
 
 import json
-import random
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -17,20 +15,13 @@ import click
 import msgspec
 from rich.table import Table
 
-from gimbalmq.balance import Measures, Strategy, allocate, measure, strategy, strategy_names
+from gimbalmq.balance import Measures, Strategy, strategy, strategy_names
 from gimbalmq.cli.access import access_option
-from gimbalmq.cli.balance_start import (
-    Start,
-    Weights,
-    live_start,
-    member_name,
-    paper_start,
-    room_name,
-)
+from gimbalmq.cli.balance_start import Weights, live_start, paper_start, room_name
+from gimbalmq.cli.balance_steps import EVENT, Step, histories, steps_of
 from gimbalmq.cli.output import json_option, nameserver_option, show_table
 from gimbalmq.core.identity import NEARBY_PREFIX
 from gimbalmq.errors import AllocationError
-from gimbalmq.model.queue import MessageQueue
 
 __all__ = ["simulate_command", "zone_separator"]
 
@@ -70,27 +61,7 @@ JSON:
   weights may also be {"source":"file","file"}; it is there where weights are
 """
 
-
-_EVENT: Final = re.compile(r"[+-][1-9][0-9]*|queues\+[1-9][0-9]*|restart")
-_GROWTH: Final = "queues+"
 _BAR_WIDTH: Final = 24
-
-
-class _Step(msgspec.Struct, frozen=True):
-    """What one event did under one strategy."""
-
-    event: str
-    strategy: str
-    measures: Measures
-    pause_s: float
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "event": self.event,
-            "strategy": self.strategy,
-            **msgspec.structs.asdict(self.measures),
-            "pause_s": self.pause_s,
-        }
 
 
 class _Settings(msgspec.Struct, frozen=True):
@@ -188,8 +159,8 @@ def simulate_command(
     settings = _Settings(rooms, separator, start.weights, live is not None)
     strategies = list(_chosen(names, settings))
     try:
-        history = list(_histories(plan, start, rooms, seed))
-        steps = [step for event in _run(strategies, history, hand_over_s) for step in event]
+        history = list(histories(plan, start, rooms, seed))
+        steps = [step for event in steps_of(strategies, history, hand_over_s) for step in event]
     except AllocationError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
@@ -223,7 +194,7 @@ def zone_separator(text: object) -> str:
 def _events(text: str) -> list[str]:
     events = [part.strip() for part in text.split(",") if part.strip()]
     for event in events:
-        if not _EVENT.fullmatch(event):
+        if not EVENT.fullmatch(event):
             raise click.BadParameter(
                 f"'{event}' is not an event: write +1 for a member that joins, -2 for two that "
                 "leave, queues+8 for queues that are added, restart, and commas between events",
@@ -279,90 +250,7 @@ def _simulated(name: str, settings: _Settings) -> Strategy:
     return strategy(name, **options)
 
 
-class _Moment(msgspec.Struct, frozen=True):
-    """Who is there, and what is to be shared out."""
-
-    queues: list[MessageQueue]
-    members: list[str]
-
-
-def _histories(
-    events: list[str], start: Start, rooms: int, seed: int
-) -> Iterator[tuple[str, list[_Moment]]]:
-    """What each event leads through; the same for every strategy."""
-    chance = random.Random(seed)  # noqa: S311 a reproducible choice, not a secret
-    queues, present = start.queues, list(start.members)
-    joined = len(present)
-    yield "start", [_Moment(queues, list(present))]
-    for event in events:
-        if event == "restart":
-            if len(present) < 2:
-                raise AllocationError("restart: a lone member leaves its queues to nobody")
-            lists = ([one for one in present if one != gone] for gone in tuple(present))
-            steps = [step for without in lists for step in (without, list(present))]
-            yield event, [_Moment(queues, members) for members in steps]
-            continue
-        count = int(event.removeprefix(_GROWTH).lstrip("+-"))
-        if event.startswith(_GROWTH):
-            queues = _grown(queues, count)
-        elif event.startswith("+"):
-            present += (member_name(joined + number, rooms) for number in range(count))
-            joined += count
-        elif count >= len(present):
-            raise AllocationError(
-                f"{event}: only {len(present)} members are left and one has to stay; "
-                "start with more --members"
-            )
-        else:
-            for member in chance.sample(present, count):
-                present.remove(member)
-        yield event, [_Moment(queues, list(present))]
-
-
-def _grown(queues: list[MessageQueue], count: int) -> list[MessageQueue]:
-    """The queues, and `count` more of each topic, where it has fewest; numbers go on."""
-    numbers: dict[str, dict[str, int]] = {}
-    for queue in queues:
-        brokers = numbers.setdefault(queue.topic, {})
-        brokers[queue.broker] = max(brokers.get(queue.broker, 0), queue.queue_id + 1)
-    more = []
-    for topic, brokers in sorted(numbers.items()):
-        for _ in range(count):
-            broker = min(sorted(brokers), key=brokers.__getitem__)
-            more.append(MessageQueue(topic, broker, brokers[broker]))
-            brokers[broker] += 1
-    return [*queues, *more]
-
-
-def _run(
-    strategies: list[Strategy], history: list[tuple[str, list[_Moment]]], hand_over_s: float
-) -> Iterator[list[_Step]]:
-    first = history[0][1][0]
-    shares = [allocate(one, queues=first.queues, members=first.members) for one in strategies]
-    # The start is a step of its own only when nothing follows: it has nothing to be compared with.
-    for event, moments in history[1:] or history:
-        steps = []
-        for number, one in enumerate(strategies):
-            parts = []
-            for moment in moments:
-                after = allocate(one, queues=moment.queues, members=moment.members)
-                parts.append(measure(shares[number], after))
-                shares[number] = after
-            total = _total(parts)
-            steps.append(_Step(event, one.name, total, total.moves * hand_over_s))
-        yield steps
-
-
-def _total(parts: list[Measures]) -> Measures:
-    """All moves on the way, and how even it is at the end."""
-    return msgspec.structs.replace(
-        parts[-1],
-        moves=sum(part.moves for part in parts),
-        least_moves=sum(part.least_moves for part in parts),
-    )
-
-
-def _table(steps: list[_Step]) -> Table:
+def _table(steps: list[Step]) -> Table:
     table = Table()
     table.add_column("event")
     table.add_column("strategy")
@@ -385,7 +273,7 @@ def _table(steps: list[_Step]) -> Table:
     return table
 
 
-def _picture(steps: list[_Step]) -> Iterator[str]:
+def _picture(steps: list[Step]) -> Iterator[str]:
     """Moves as bars, with a mark where the fewest possible are, and the pause they cost."""
     most = max((max(one.measures.moves, one.measures.least_moves) for one in steps), default=0)
     if not most:
