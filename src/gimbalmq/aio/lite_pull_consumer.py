@@ -12,7 +12,7 @@ from gimbalmq.aio.polling import LoopPollQueue
 from gimbalmq.aio.shared import LoopInstance
 from gimbalmq.aio.watched import Watched
 from gimbalmq.client.access import Access
-from gimbalmq.client.lite_pull_consumer import LitePullReader
+from gimbalmq.client.lite_pull_reader import LitePullReader
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.errors import StateError
 from gimbalmq.model.queue import MessageQueue
