@@ -92,6 +92,21 @@ def test_topics_can_be_had_in_parts(desk):
     assert list(bodies.decode_topic_table(answer.body).topics) == sorted(whole[2:5])
 
 
+@pytest.mark.rule("W2.9b")
+def test_groups_can_be_had_in_parts(desk):
+    code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+    whole = bodies.decode_group_table(desk.ask(desk.channel(), code).body).groups
+    parts = []
+    for first in range(0, len(whole), 3):
+        fields = {"groupSeq": str(first), "maxGroupNum": "3"}
+        answer = desk.ask(desk.channel(), code, fields)
+        assert answer.fields == {"totalGroupNum": str(len(whole))}
+        parts.append(list(bodies.decode_group_table(answer.body).groups))
+    assert len(parts) > 1
+    assert [len(part) for part in parts[:-1]] == [3] * (len(parts) - 1)
+    assert sorted(name for part in parts for name in part) == sorted(whole)
+
+
 @pytest.mark.rule("W2.9b", "W3.5")
 def test_groups_are_made_shown_and_deleted(desk):
     channel = desk.channel()

@@ -120,17 +120,13 @@ class AdminProcessor:
     def _all_topics(self, request: Command, channel: Channel, now_ms: int) -> Command:
         del channel, now_ms
         table = self._state.topics.table()
-        names = list(table.topics)
-        total = len(names)
-        if "topicSeq" in request.fields:
-            first = max(0, fields.number(request, "topicSeq"))
-            count = max(1, fields.number_or(request, "maxTopicNum", total or 1))
-            chosen = names[first : first + count]
-            table = bodies.TopicConfigTable(
-                {name: table.topics[name] for name in chosen}, table.data_version
-            )
+        total = str(len(table.topics))
+        page = _page(request, list(table.topics), "topicSeq", "maxTopicNum")
+        listed = {name: table.topics[name] for name in page}
         return response_to(
-            request, fields={"totalTopicNum": str(total)}, body=bodies.encode_topic_table(table)
+            request,
+            fields={"totalTopicNum": total},
+            body=bodies.encode_topic_table(bodies.TopicConfigTable(listed, table.data_version)),
         )
 
     def _topic(self, request: Command, channel: Channel, now_ms: int) -> Command:
@@ -189,17 +185,13 @@ class AdminProcessor:
     def _all_groups(self, request: Command, channel: Channel, now_ms: int) -> Command:
         del channel, now_ms
         table = self._state.groups.table()
-        names = list(table.groups)
-        total = len(names)
-        if "groupSeq" in request.fields:
-            first = max(0, fields.number(request, "groupSeq"))
-            count = max(1, fields.number_or(request, "maxGroupNum", total or 1))
-            chosen = names[first : first + count]
-            table = bodies.GroupConfigTable(
-                {name: table.groups[name] for name in chosen}, table.data_version
-            )
+        total = str(len(table.groups))
+        page = _page(request, list(table.groups), "groupSeq", "maxGroupNum")
+        listed = {name: table.groups[name] for name in page}
         return response_to(
-            request, fields={"totalGroupNum": str(total)}, body=bodies.encode_group_table(table)
+            request,
+            fields={"totalGroupNum": total},
+            body=bodies.encode_group_table(bodies.GroupConfigTable(listed, table.data_version)),
         )
 
     def _group(self, request: Command, channel: Channel, now_ms: int) -> Command:
@@ -251,6 +243,15 @@ class AdminProcessor:
         self._changes += 1
         remark = f"this broker cannot change: {', '.join(sorted(ignored))}" if ignored else None
         return response_to(request, remark=remark)
+
+
+def _page(request: Command, names: list[str], first_field: str, count_field: str) -> list[str]:
+    """The names that a request wants of a listing: all, or as many as it says from a place on."""
+    if first_field not in request.fields:
+        return names
+    first = max(0, fields.number(request, first_field))
+    count = max(1, fields.number_or(request, count_field, len(names) or 1))
+    return names[first : first + count]
 
 
 def _text(value: object) -> str:
