@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, runtime_check
 import msgspec
 
 from gimbalmq.core.allocation.snapshot import Assignment, Shares, Snapshot
-from gimbalmq.core.identity import NEARBY_PREFIX, check_strategy_name
+from gimbalmq.core.identity import NEARBY_PREFIX, check_strategy_name, stem_of
 from gimbalmq.errors import AllocationError
 from gimbalmq.model.queue import MessageQueue
 
@@ -117,6 +117,17 @@ class BuiltIn(ABC):
 
     def check_names(self, members: Iterable[str]) -> None:  # noqa: B027 most have no names
         """Refuse options that name members which the group does not have."""
+
+    def _refuse_strangers(self, what: str, named: Iterable[str], members: Iterable[str]) -> None:
+        """Refuse a name that is no member's; a member goes by its client id or by its stem."""
+        known = set(members)
+        known.update(map(stem_of, tuple(known)))
+        for name in named:
+            if name not in known:
+                raise AllocationError(
+                    f"strategy '{self.name}': {what} configured for '{name}', which is not "
+                    "a member of the group; correct the name or leave the entry out"
+                )
 
     def allocate(self, snapshot: Snapshot) -> Shares:
         """The assignment, with every member as a key.

@@ -50,14 +50,7 @@ class ByConfig(BuiltIn):
 
     def check_names(self, members: Iterable[str]) -> None:
         """Refuse an entry for a member that the group does not have."""
-        known = set(members)
-        known.update(map(stem_of, tuple(known)))
-        for member in self.queues:
-            if member not in known:
-                raise AllocationError(
-                    f"strategy '{self.name}': queues are configured for '{member}', which is not "
-                    "a member of the group; correct the name or leave the entry out"
-                )
+        self._refuse_strangers("queues are", self.queues, members)
 
     def shares(self, snapshot: Snapshot) -> Shares:
         """Give each member the part of its list that is in the snapshot."""

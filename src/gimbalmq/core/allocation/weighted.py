@@ -149,14 +149,7 @@ class Weighted(CappedHash):
 
     def check_names(self, members: Iterable[str]) -> None:
         """Refuse a capacity for a member that the group does not have."""
-        known = set(members)
-        known.update(map(stem_of, tuple(known)))
-        for stem in self.capacities:
-            if stem not in known:
-                raise AllocationError(
-                    f"strategy '{self.name}': a capacity is configured for '{stem}', which is not "
-                    "a member of the group; correct the name or leave the entry out"
-                )
+        self._refuse_strangers("a capacity is", self.capacities, members)
 
     def unit_of(self, queue: MessageQueue) -> int:
         """The class of the queue's weight."""
