@@ -1,6 +1,7 @@
 """A producer with two brokers to choose from, one of which is gone, frozen or slow."""
 
 import itertools
+import time
 
 import pytest
 
@@ -90,6 +91,19 @@ def test_a_pipelined_message_that_is_lost_with_its_connection_is_stored_at_the_o
         assert not all(future.done() for future in futures)
         relay.close()
         assert [future.result(30.0).queue.broker for future in futures] == [GOOD] * 4
+
+
+@pytest.mark.rule("B7.4a")
+@both_ways
+def test_an_attempt_at_a_frozen_broker_takes_no_longer_than_one_may(cluster, topic, relay, way):
+    limits = {"timeout_s": 20.0, "send_msg_max_timeout_per_request_s": 0.5}
+    with producer_by(cluster, relay, **limits) as producer:
+        warm_up(producer, topic, way)
+        relay.freeze()
+        started_s = time.monotonic()
+        while not failures(producer):
+            assert way(producer, topic) == GOOD
+        assert time.monotonic() - started_s < 10.0
 
 
 # ---- keeping away --------------------------------------------------------------------------------

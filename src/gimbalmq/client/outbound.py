@@ -76,6 +76,8 @@ class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
             "max_message_size": self.limits.max_message_size,
             "default_topic_queue_nums": self.limits.default_topic_queue_nums,
         }
+        if self.sync_policy.request_timeout_s is not None:
+            numbers["send_msg_max_timeout_per_request_s"] = self.sync_policy.request_timeout_s
         for name, number in numbers.items():
             if number <= 0:
                 raise ConfigurationError(f"{name} is {number}: give a number above 0")

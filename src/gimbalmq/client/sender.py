@@ -45,8 +45,13 @@ class Sender(Outbound):
         )
         self._frames = Frames(shared, self, self.pipeline)
         self.accumulator = self._new_accumulator(self._send_gathered, SendFuture)
-        #: Nothing but the message and its queue to think of.
-        self._plain = self.namespace is None and self.trace is None and settings.tolerance is None
+        #: Nothing but the message, its queue and its time limit to think of.
+        self._plain = (
+            self.namespace is None
+            and self.trace is None
+            and settings.tolerance is None
+            and settings.sync_policy.request_timeout_s is None
+        )
         #: Whoever waits writes the request as it leaves, so nothing may be left to sign.
         self._plain_sync = self._plain and shared.access.reach.credentials is None
 
