@@ -554,6 +554,8 @@ def test_two_producers_of_one_group_and_client_are_refused(cluster):
         ({"back_pressure_for_async_send_num": 0}, "back_pressure_for_async_send_num"),
         ({"retry_times_when_send_async_failed": -1}, "retries"),
         ({"send_msg_max_timeout_per_request_s": -1}, "send_msg_max_timeout_per_request_s is -1"),
+        ({"compress_level": 99}, "compress_level is 99"),
+        ({"compress_type": "ZSTD", "compress_level": 99}, "compress_level is 99"),
     ],
 )
 def test_a_wrong_option_is_named(options, complaint):

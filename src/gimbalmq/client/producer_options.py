@@ -5,6 +5,7 @@ Decides what the options mean; starts nothing.
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final, Generic, Literal, TypeVar, Unpack
@@ -83,7 +84,7 @@ class ProducerOptions(ProducerLife, ABC, Generic[_CheckT]):
             limits=SendSettings(
                 max_message_size=max_message_size,
                 compress_msg_body_over_howmuch=compress_msg_body_over_howmuch,
-                compress_type=_compression(compress_type),
+                compress_type=_compression(compress_type, compress_level),
                 compress_level=compress_level,
                 default_topic_queue_nums=default_topic_queue_nums,
                 create_topic_key=create_topic_key,
@@ -146,9 +147,17 @@ def _option(given: bool | _T, kind: type[_T]) -> _T | None:  # noqa: FBT001 - wh
     return given
 
 
-def _compression(name: str) -> CompressionType:
+def _compression(name: str, level: int) -> CompressionType:
     known = {one.name: one for one in CompressionType if one is not CompressionType.LEGACY_ZLIB}
     if name not in known:
         raise ConfigurationError(f"compress_type is '{name}': there are {', '.join(known)}")
-    compress(b"x", known[name])  # says what to install, if need be
+    try:
+        compress(b"x", known[name], level=level)
+    except ConfigurationError:  # says what to install
+        raise
+    except (ValueError, zlib.error) as error:
+        raise ConfigurationError(
+            f"compress_level is {level}, which {name} does not have ({error}): leave it out, or "
+            "give 1 (quick) to 9 (small)"
+        ) from error
     return known[name]
