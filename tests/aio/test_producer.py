@@ -9,6 +9,7 @@ from client.small_cluster import Elsewhere, HoldingCluster
 from client.test_producer_ways import FullCluster, question
 from gimbalmq import Message, PullConsumer, SendStatus
 from gimbalmq.aio import Producer, PushConsumer, shared
+from gimbalmq.client.batching import Batching
 from gimbalmq.core.fault import FaultTolerance
 from gimbalmq.errors import ConfigurationError, SendError, StateError, TransportError
 from gimbalmq.wire.codes import RequestCode, version_ordinal
@@ -104,6 +105,27 @@ def test_automatic_batching_gives_every_message_its_own_result(run, cluster, top
     places = {(result.queue, result.queue_offset) for result in (*results, *flushed)}
     assert len(places) == 22
     assert len(flat(stored(cluster, topic))) == 22
+
+
+def test_what_gathers_while_the_producer_stops_is_told_so(run):
+    async def main():
+        with HoldingCluster("orders") as cluster:
+            options = {"batching": Batching(hold_s=20.0), "timeout_s": 0.5}
+            producer = await Producer("shop", nameserver=cluster.address, **options).start()
+            sender = producer._sender
+            await producer.queues("orders")
+            held = producer.send_async(Message("orders", b"x" * 5000))
+            await until(lambda: len(cluster.held) == 1)
+            stopping = asyncio.create_task(producer.stop())
+            await until(lambda: producer.state == "stopping")
+            late = asyncio.create_task(sender.send(Message("orders", b"x"), None, None, 3.0))
+            await stopping
+            async with asyncio.timeout(5.0):
+                (lost,) = await asyncio.gather(late, return_exceptions=True)
+            await asyncio.wait([held])
+            return lost
+
+    assert isinstance(run(main()), StateError)
 
 
 def test_only_so_many_messages_are_in_flight(run, cluster, topic):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from client.small_cluster import Elsewhere, SmallCluster
+from client.small_cluster import Elsewhere, HoldingCluster, SmallCluster
 from gimbalmq import Message, Producer
 from gimbalmq.client.batching import Batching
 from gimbalmq.client.selectors import by_hash, by_random, by_round_robin
@@ -13,6 +13,7 @@ from gimbalmq.core.fault import FaultTolerance
 from gimbalmq.errors import ConfigurationError, SendError, StateError
 from gimbalmq.flows.transaction import half_properties
 from gimbalmq.model.queue import MessageQueue
+from gimbalmq.model.route import TopicRoute
 from gimbalmq.wire.batch import decode_batch
 from gimbalmq.wire.codes import RequestCode as R
 from gimbalmq.wire.codes import version_ordinal
@@ -67,6 +68,8 @@ class FullCluster(SmallCluster):
     def _stored(self, request, ids):
         if self._refusals:
             return response_to(request, self._refusals.pop(), "not now")
+        if self.send_code is None:
+            return None  # silence
         fields = {"msgId": ids, "queueId": request.fields["e"], "queueOffset": "7"}
         return response_to(request, self.send_code, fields=fields)
 
@@ -205,6 +208,72 @@ def test_a_failed_batch_fails_each_of_its_messages(cluster):
         futures = [producer.send_async(message()) for _ in range(3)]
         assert all(isinstance(future.exception(5.0), SendError) for future in futures)
         producer.flush(timeout_s=5.0)
+
+
+@pytest.mark.rule("B7.6b")
+def test_a_gathered_batch_for_one_queue_makes_one_attempt(cluster):
+    cluster.refuse_once(2)
+    with (
+        Producer("shop", nameserver=cluster.address, batching=True) as producer,
+        pytest.raises(SendError, match="not now"),
+    ):
+        producer.send(message(sharding_key="order-1"))
+    assert len(cluster.batches) == 1
+
+
+def test_a_message_that_gathers_keeps_its_own_time_limit(cluster):
+    cluster.send_code = None
+    with (
+        Producer("shop", nameserver=cluster.address, batching=True, timeout_s=20.0) as producer,
+        pytest.raises(SendError, match=r"no time left of 0\.3 s"),
+    ):
+        producer.send(message(), timeout_s=0.3)
+
+
+def test_a_callback_may_send_while_sends_gather(cluster):
+    with Producer("shop", nameserver=cluster.address, batching=True) as producer:
+        results, sent = [], threading.Event()
+
+        def send_another(_first):
+            results.append(producer.send(message(b"another")))
+            sent.set()
+
+        producer.send_async(message()).add_done_callback(send_another)
+        assert sent.wait(10.0)
+    assert results[0].queue.topic == "orders"
+
+
+def test_what_has_gathered_leaves_without_asking_for_a_route_on_the_clients_own_thread(cluster):
+    batching = Batching(hold_s=20.0)
+    with Producer("shop", nameserver=cluster.address, batching=batching) as producer:
+        future = producer.send_async(message())
+        shared = producer._sender.shared
+        nowhere = TopicRoute("orders", (), ())
+        eventually(lambda: shared.instance.routes.route("orders") is not None)
+        shared.run(lambda: shared.instance.publish_to(nowhere))
+        asked = cluster.codes.count(R.GET_ROUTEINFO_BY_TOPIC)
+        producer.flush(timeout_s=5.0)
+        assert future.result(0).queue_offset == 7
+        assert cluster.codes.count(R.GET_ROUTEINFO_BY_TOPIC) == asked
+
+
+def test_what_gathers_while_the_producer_stops_is_told_so():
+    with HoldingCluster("orders") as cluster:
+        batching = Batching(hold_s=20.0)
+        producer = Producer("shop", nameserver=cluster.address, batching=batching).start()
+        sender = producer._sender
+        held = producer.send_async(message(b"x" * 5000))
+        cluster.wait_held(1)
+        stopping = threading.Thread(target=producer.stop)
+        stopping.start()
+        eventually(lambda: sender.pipeline._waiting)
+        late = sender.send_async(message(), None, None, 3.0)
+        cluster.answer_all()
+        assert held.result(20.0)
+        assert isinstance(late.exception(20.0), StateError)
+        stopping.join(20.0)
+        with pytest.raises(StateError, match="stopped"):
+            sender.send_async(message(), None, None, 3.0)
 
 
 @pytest.mark.parametrize("options", [{"hold_s": 0}, {"hold_bytes": 100, "total_bytes": 99}])

@@ -262,7 +262,7 @@ class Sender(Outbound):
         check_sendable(message.topic)
         message_id = self.new_id(time.time_ns() // 1_000_000)
         info = await self.info(self.wire_topic(message.topic), timeout_s)
-        key, entry = self.entry(message, message_id, info, queue, selector)
+        key, entry = self.entry(message, message_id, info, queue, selector, timeout_s)
         await self.room.take(len(entry.body), timeout_s)
         return await self.accumulator.add(key, message_id, entry)
 
@@ -271,7 +271,7 @@ class Sender(Outbound):
 
     async def _carry_out_gathered(self, gathered: Gathered) -> SendResult:
         try:
-            info = await self.info(self.wire_topic(gathered.key[0]))
+            info = self.publishing.known_last(self.wire_topic(gathered.key[0]))
             sending = self.gathered_sending(gathered, info)
             return await self.shared.run(carry_out(sending))
         finally:
@@ -337,6 +337,8 @@ class Sender(Outbound):
                 await self.flush(timeout_s)
         finally:
             self.room.close()
+            if self.accumulator is not None:
+                self.accumulator.close()
             leftover = [task for task in self._tasks if task is not asyncio.current_task()]
             for task in leftover:
                 task.cancel()

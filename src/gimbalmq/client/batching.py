@@ -1,7 +1,7 @@
 """Automatic batching: single sends that gather for a moment and leave as one wire batch.
 
-Off unless asked for, as in Java. What goes together has one topic, one wanted queue and one tag.
-A batch leaves when it is large enough, when its first message has waited long enough, or on
+Off unless asked for, as in Java. What goes together has one topic, one wanted queue, one tag and one
+time limit. A batch leaves when it is large enough, when its first message has waited long enough, or on
 `flush`. What a batch cannot carry, and what no longer fits the total, is sent by itself.
 """
 
@@ -48,8 +48,8 @@ class Batching(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-#: Topic, wanted queue, tag.
-BatchKey: TypeAlias = tuple[str, MessageQueue | None, str | None]
+#: Topic, wanted queue, tag, time limit in seconds.
+BatchKey: TypeAlias = tuple[str, MessageQueue | None, str | None, float]
 
 
 class Waiting(Protocol):
@@ -119,6 +119,7 @@ class Accumulator(Generic[_FutureT]):
         self._gathering: dict[BatchKey, Gathered] = {}
         self._full: deque[Gathered] = deque()
         self._held_bytes = 0
+        self._closed = False
 
     def takes(self, message: Message) -> bool:
         """Whether a message may gather with others, and there is room for it."""
@@ -131,10 +132,16 @@ class Accumulator(Generic[_FutureT]):
         )
 
     def add(self, key: BatchKey, message_id: str, entry: BatchEntry) -> _FutureT:
-        """Let a message gather; the future has its own result."""
+        """Let a message gather; the future has its own result.
+
+        Raises:
+            StateError: nothing gathers any more.
+        """
         future = self._future()
         size, part = entry_bytes(entry), (message_id, entry, future)
         with self._lock:
+            if self._closed:
+                raise StateError("this producer is stopped: make a new one")
             gathered = self._gathering.get(key)
             if gathered is None:
                 gathered = self._gathering[key] = Gathered(key)
@@ -159,6 +166,16 @@ class Accumulator(Generic[_FutureT]):
         self._let_full_leave()
         for gathered in list(self._gathering.values()):
             self._let_leave(gathered)
+
+    def close(self) -> None:
+        """Let nothing gather any more, and say so to whoever came too late to leave."""
+        with self._lock:
+            self._closed = True
+            left = [*self._full, *self._gathering.values()]
+            self._full.clear()
+            self._gathering.clear()
+        for gathered in left:
+            _fail(gathered, StateError("the producer was stopped before the message was sent"))
 
     def _let_full_leave(self) -> None:
         while self._full:

@@ -410,19 +410,21 @@ class Outbound:
         info: PublishInfo,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
+        timeout_s: float,
     ) -> tuple[BatchKey, BatchEntry]:
         """A message as part of a batch that gathers, and what it may go together with."""
         chosen = None
         if queue is not None or selector is not None or message.sharding_key is not None:
             chosen = self._chosen(info, message, queue, selector)
-        return (message.topic, chosen, message.tags), batch_entry(message, message_id, self._extra)
+        key = message.topic, chosen, message.tags, timeout_s
+        return key, batch_entry(message, message_id, self._extra)
 
     def gathered_sending(self, gathered: Gathered, info: PublishInfo) -> Sending:
         """What has gathered, as one sending.
 
         It is tried again as `send` is: some of its messages may have come by that way.
         """
-        topic, chosen, tags = gathered.key
+        topic, chosen, tags, timeout_s = gathered.key
         return self._batch_sending(
             Message(topic, b"", tags=tags),
             info,
@@ -430,8 +432,8 @@ class Outbound:
             gathered.message_ids,
             encode_batch(gathered.entries),
             time.time_ns() // 1_000_000,
-            self._settings.sync_policy,
-            self._settings.timeout_s,
+            self._settings.sync_policy if chosen is None else self._single,
+            timeout_s,
         )
 
     # ---- traces ------------------------------------------------------------------------------

@@ -177,6 +177,8 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         sender.pipeline.close()
         shared, gone = sender.shared, threading.Event()
         try:
+            if sender.accumulator is not None:
+                shared.post(sender.accumulator.close)
             shared.post(lambda: self._registration.end(gone.set))
             gone.wait(self._settings.timeout_s)
         finally:

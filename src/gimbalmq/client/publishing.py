@@ -91,6 +91,10 @@ class Publishing:
         self._infos[topic] = info
         return info
 
+    def known_last(self, topic: str) -> PublishInfo:
+        """The publish list of a topic that was found before: of now, or else the last that was."""
+        return self.known(topic) or self._infos[topic]
+
     def find(self, topic: str, timeout_s: float = 3.0) -> Flow[PublishInfo]:
         """Ask name servers for the publish list of a topic that is not known yet.
 

@@ -72,7 +72,12 @@ class Sender(Outbound):
         timeout_s: float,
     ) -> SendResult:
         """Send on the calling thread and wait for the result."""
-        if self.accumulator is not None and self.accumulator.takes(message):
+        # The engine thread, on which callbacks run, must not wait for what it has to send itself.
+        if (
+            self.accumulator is not None
+            and self.accumulator.takes(message)
+            and not self.shared.on_engine_thread
+        ):
             return self.gather(message, queue, selector, timeout_s).result()
         started_s = time.monotonic()
         if (
@@ -238,13 +243,14 @@ class Sender(Outbound):
         check_sendable(message.topic)
         message_id = self.new_id(time.time_ns() // 1_000_000)
         info = self.info(self.wire_topic(message.topic), timeout_s)
-        key, entry = self.entry(message, message_id, info, queue, selector)
+        key, entry = self.entry(message, message_id, info, queue, selector, timeout_s)
         self.pipeline.wait_for_room(len(entry.body), timeout_s)
         return self.accumulator.add(key, message_id, entry)
 
     def _send_gathered(self, gathered: Gathered) -> SendFuture:
         """Send what has gathered; on the engine thread."""
-        info = self.info(self.wire_topic(gathered.key[0]))
+        # Not `info`: it would wait for name servers when the topic has lost its last queue.
+        info = self.publishing.known_last(self.wire_topic(gathered.key[0]))
         sending = self.gathered_sending(gathered, info)
         size = sum(len(entry.body) for entry in gathered.entries)
         flight = Flight(self.pipeline, sending, size, len(gathered.entries))
