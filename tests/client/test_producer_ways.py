@@ -112,6 +112,13 @@ def test_a_batch_above_the_limit_is_cut(cluster):
     assert len(results) == len(cluster.batches) == 3
 
 
+def test_the_ids_of_one_call_differ_however_many_there_are(cluster):
+    with Producer("shop", nameserver=cluster.address) as producer:
+        results = producer.send_batch([message()] * 70_000)
+    ids = [one for result in results for one in result.message_id.split(",")]
+    assert len(set(ids)) == len(ids) == 70_000
+
+
 def test_a_batch_goes_where_its_key_its_queue_or_its_selector_says(cluster):
     queue = MessageQueue("orders", "broker-a", 3)
     with Producer("shop", nameserver=cluster.address) as producer:

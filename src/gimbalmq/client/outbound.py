@@ -325,8 +325,9 @@ class Outbound:
     def cut(self, messages: Sequence[Message], now_ms: int) -> list[tuple[Sequence[str], bytes]]:
         """The wire batches that carry some messages: the ids and the body of each."""
         ids: list[str] = []
-        for first in range(0, len(messages), IDS_AT_ONCE):
-            ids += self.new_ids(min(IDS_AT_ONCE, len(messages) - first), now_ms)
+        # As many as fit into a millisecond; the others have the next one in their ids.
+        for later_ms, first in enumerate(range(0, len(messages), IDS_AT_ONCE)):
+            ids += self.new_ids(min(IDS_AT_ONCE, len(messages) - first), now_ms + later_ms)
         batches = cut_batches(messages, ids, self.limits, self._extra)
         return [(batch.message_ids, batch.body) for batch in batches]
 
