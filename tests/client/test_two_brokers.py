@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -104,6 +105,16 @@ def test_an_attempt_at_a_frozen_broker_takes_no_longer_than_one_may(cluster, top
         while not failures(producer):
             assert way(producer, topic) == GOOD
         assert time.monotonic() - started_s < 10.0
+
+
+def test_a_frozen_broker_leaves_time_for_a_message_with_a_time(cluster, topic, relay):
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with producer_by(cluster, relay, timeout_s=4.0) as producer:
+        good = next(queue for queue in producer.queues(topic) if queue.broker == GOOD)
+        relay.freeze()
+        # The brokers are asked for their versions first; the frozen one does not say its own.
+        result = producer.send(Message(topic, b"x", deliver_at=tomorrow), queue=good)
+        assert result.queue.broker == GOOD
 
 
 # ---- keeping away --------------------------------------------------------------------------------

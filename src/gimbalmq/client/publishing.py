@@ -25,7 +25,7 @@ from gimbalmq.errors import (
     TopicNotFoundError,
     TransportError,
 )
-from gimbalmq.flows.effects import Flow, call
+from gimbalmq.flows.effects import Flow, call, together
 from gimbalmq.flows.outgoing import SendSettings
 from gimbalmq.flows.route import fetch_publish_route
 from gimbalmq.flows.send import Attempt, AttemptReport
@@ -126,14 +126,23 @@ class Publishing:
         Raises:
             ConfigurationError: one of them is too old.
         """
-        for queue in {queue.broker: queue for queue in info.queues}.values():
-            address = info.masters.get(queue.broker, "")
-            if not address or address in self._with_timers:
+        asked = {
+            address: queue
+            for queue in info.queues
+            if (address := info.masters.get(queue.broker, "")) and address not in self._with_timers
+        }
+        if not asked:
+            return
+        # Half of the time, and all at once: the other half is for the send.
+        answers = yield from together(
+            call(address, max_offset_request(queue), timeout_s / 2)
+            for address, queue in asked.items()
+        )
+        for (address, queue), answer in zip(asked.items(), answers, strict=True):
+            if isinstance(answer, TransportError):
                 continue
-            try:
-                answer = yield from call(address, max_offset_request(queue), timeout_s)
-            except TransportError:
-                continue
+            if isinstance(answer, GimbalError):
+                raise answer
             if answer.version < _TIMERS_FROM:
                 raise ConfigurationError(
                     f"broker '{queue.broker}' ({address}) is RocketMQ "
