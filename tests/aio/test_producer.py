@@ -6,7 +6,7 @@ import pytest
 
 from aio.conftest import until
 from client.small_cluster import Elsewhere, HoldingCluster
-from client.test_producer_ways import FullCluster, question
+from client.test_producer_ways import FullCluster, exits, question
 from gimbalmq import Message, PullConsumer, SendStatus
 from gimbalmq.aio import Producer, PushConsumer, shared
 from gimbalmq.client.batching import Batching
@@ -121,8 +121,7 @@ def test_what_gathers_while_the_producer_stops_is_told_so(run):
             late = asyncio.create_task(sender.send(Message("orders", b"x"), None, None, 3.0))
             await stopping
             async with asyncio.timeout(5.0):
-                (lost,) = await asyncio.gather(late, return_exceptions=True)
-            await asyncio.wait([held])
+                lost, _ = await asyncio.gather(late, held, return_exceptions=True)
             return lost
 
     assert isinstance(run(main()), StateError)
@@ -423,8 +422,9 @@ async def paid_says_the_database(received):
         (paid_says_the_database, b"open", "12"),
         (lambda _: None, b"paid", "0"),
         (lambda _: 1 // 0, b"paid", "0"),
+        (exits, b"paid", "0"),
     ],
-    ids=["commit", "roll back", "coroutine", "coroutine, roll back", "unknown", "raises"],
+    ids=["commit", "roll back", "coroutine", "coroutine, roll back", "unknown", "raises", "exits"],
 )
 def test_the_brokers_question_is_answered_by_check(run, check, body, state):
     asked = []

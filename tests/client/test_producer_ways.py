@@ -1,5 +1,6 @@
 """Batches, automatic batches, transactions, traces, namespaces and fault tolerance of a producer."""
 
+import contextlib
 import threading
 from datetime import UTC, datetime
 
@@ -13,8 +14,9 @@ from gimbalmq.core.fault import FaultTolerance
 from gimbalmq.errors import ConfigurationError, SendError, StateError
 from gimbalmq.flows.transaction import half_properties
 from gimbalmq.model.queue import MessageQueue
-from gimbalmq.model.route import TopicRoute
+from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.wire.batch import decode_batch
+from gimbalmq.wire.bodies import encode_route
 from gimbalmq.wire.codes import RequestCode as R
 from gimbalmq.wire.codes import version_ordinal
 from gimbalmq.wire.command import Command, response_to
@@ -404,8 +406,37 @@ def test_an_unconfirmed_commit_is_an_error_without_check_and_a_warning_with_it(
     assert "was not confirmed" in caplog.text
 
 
-def question(group="shop", body=b"paid", topic="orders"):
-    properties = encode_properties({"UNIQ_KEY": "UNIQ", **half_properties(group)})
+@pytest.mark.parametrize("check", [None, lambda _: True], ids=["without check", "with check"])
+def test_a_commit_that_finds_no_master_is_one_that_is_not_confirmed(cluster, caplog, check):
+    slaves_only = TopicRoute(
+        "orders",
+        (BrokerSet("broker-a", "c", {1: cluster.address}),),
+        (QueueData("broker-a", 4, 4, 6),),
+    )
+    failure = pytest.raises(SendError, match=r"was not confirmed by broker 'broker-a'.*no master")
+    with (
+        Producer("shop", nameserver=cluster.address, check=check) as producer,
+        failure if check is None else contextlib.nullcontext(),
+        producer.transaction(message()),
+    ):
+        shared = producer._sender.shared
+        eventually(lambda: shared.instance.routes.route("orders") is not None)
+        cluster._route = lambda request: response_to(request, body=encode_route(slaves_only))
+        shared.run(lambda: shared.instance.publish_to(slaves_only))
+    assert cluster.ends == []
+    assert ("was not confirmed" in caplog.text) == (check is not None)
+
+
+@pytest.mark.parametrize("words", ["\udcff", "x" * 20_000_000], ids=["no text", "too long"])
+def test_whatever_the_block_raises_the_broker_hears_of_the_rollback(cluster, producer, words):
+    with pytest.raises(OSError, match=words[:10]), producer.transaction(message()):
+        raise OSError(words)
+    ((state, remark),) = ends(cluster)
+    assert (state, remark[:9]) == ("12", "OSError: ")
+
+
+def question(group="shop", body=b"paid", topic="orders", **properties):
+    properties = encode_properties({"UNIQ_KEY": "UNIQ", **half_properties(group), **properties})
     record = encode_record(topic=topic, body=body, properties=properties)
     fields = {"tranStateTableOffset": "11", "commitLogOffset": "2048", "msgId": "UNIQ"}
     return Command(R.CHECK_TRANSACTION_STATE, fields, record, opaque=9, flag=2)
@@ -413,6 +444,10 @@ def question(group="shop", body=b"paid", topic="orders"):
 
 def raises(_message):
     raise LookupError("database is down")
+
+
+def exits(_message):
+    raise SystemExit(1)
 
 
 @pytest.mark.rule("W2.3e", "W5.7b")
@@ -423,8 +458,9 @@ def raises(_message):
         (lambda _: False, "12", None),
         (lambda _: None, "0", None),
         (raises, "0", "LookupError: database is down"),
+        (exits, "0", "SystemExit: 1"),
     ],
-    ids=["commit", "roll back", "unknown", "raises"],
+    ids=["commit", "roll back", "unknown", "raises", "exits"],
 )
 def test_the_brokers_question_is_answered_by_check_on_a_thread_of_its_own(
     cluster, check, state, remark

@@ -319,7 +319,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
             return result, half
 
         async def end(half: HalfMessage, outcome: Outcome, remark: str | None) -> None:
-            address = (await sender.info(wire_topic)).masters.get(half.broker, "")
+            address = await sender.master(wire_topic, half.broker, limit_s)
             try:
                 await self._end(sender, address, half, outcome, remark, limit_s)
             except SendError as error:

@@ -16,7 +16,7 @@ from gimbalmq.client.batching import Accumulator, Gathered
 from gimbalmq.client.outbound import Outbound, SenderSettings, SendWish, not_all_stored
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.core.publish import PublishInfo
-from gimbalmq.errors import SendError, StateError, TransportError
+from gimbalmq.errors import SendError, StateError, TopicNotFoundError, TransportError
 from gimbalmq.flows.outgoing import check_sendable
 from gimbalmq.flows.send import Sending, SendPolicy, carry_out
 from gimbalmq.model.message import Message, SendResult
@@ -143,6 +143,13 @@ class Sender(Outbound):
         if known is not None:
             return known
         return await self.shared.run(self.publishing.find(topic, timeout_s))
+
+    async def master(self, topic: str, broker: str, timeout_s: float) -> str:
+        """Where a broker of a topic is; empty while it has no master."""
+        try:
+            return (await self.info(topic, timeout_s)).masters.get(broker, "")
+        except (TopicNotFoundError, TransportError):  # not even another one can be sent to
+            return ""
 
     # ---- one message -------------------------------------------------------------------------
 

@@ -116,6 +116,6 @@ class Checks:
                 known = await asyncio.to_thread(self._check, check.message)
             if isinstance(known, Awaitable):
                 known = await known
-        except Exception as error:  # noqa: BLE001 - whatever it raises means: not known
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is: not known
             return check_failed(check, error)
         return outcome_of(known), None

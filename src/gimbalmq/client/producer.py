@@ -390,7 +390,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
             return result, half
 
         def end(half: HalfMessage, outcome: Outcome, remark: str | None) -> None:
-            address = sender.info(wire_topic).masters.get(half.broker, "")
+            address = sender.master(wire_topic, half.broker, limit_s)
             try:
                 self._end(sender, address, half, outcome, remark, limit_s)
             except SendError as error:

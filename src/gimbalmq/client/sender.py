@@ -17,7 +17,14 @@ from gimbalmq.client.pipeline import Flight, Pipeline
 from gimbalmq.client.selectors import QueueSelector
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.core.publish import PublishInfo
-from gimbalmq.errors import GimbalError, ProtocolError, SendError, StateError, TransportError
+from gimbalmq.errors import (
+    GimbalError,
+    ProtocolError,
+    SendError,
+    StateError,
+    TopicNotFoundError,
+    TransportError,
+)
 from gimbalmq.flows.outgoing import Outgoing, body_of, check_sendable, more_properties
 from gimbalmq.flows.send import Attempt, Sending, placed_result
 from gimbalmq.model.message import Message, SendResult
@@ -61,6 +68,13 @@ class Sender(Outbound):
         if known is not None:
             return known
         return self.shared.inline(self.publishing.find(topic, timeout_s))
+
+    def master(self, topic: str, broker: str, timeout_s: float) -> str:
+        """Where a broker of a topic is; empty while it has no master."""
+        try:
+            return self.info(topic, timeout_s).masters.get(broker, "")
+        except (TopicNotFoundError, TransportError):  # not even another one can be sent to
+            return ""
 
     # ---- one message -------------------------------------------------------------------------
 

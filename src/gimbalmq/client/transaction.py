@@ -51,6 +51,8 @@ CheckAnswer: TypeAlias = Callable[[ReceivedMessage], bool | None]
 
 #: Java keeps this many questions waiting; the broker asks again for those beyond.
 CHECKS_MAX: Final = 2000
+#: Brokers write remarks into their log, and nowhere else.
+_REMARK_CHARS_MAX: Final = 1000
 
 
 class EndTransaction(Protocol):
@@ -193,7 +195,7 @@ class CheckWorker:
     def _answer(self, check: TransactionCheck) -> tuple[Outcome, str | None]:
         try:
             known = self._check(check.message)
-        except Exception as error:  # noqa: BLE001 - whatever it raises means: not known
+        except BaseException as error:  # noqa: BLE001 - not known; its thread goes on with others
             return check_failed(check, error)
         return outcome_of(known), None
 
@@ -205,7 +207,7 @@ def outcome_of(known: bool | None) -> Outcome:  # noqa: FBT001 - what users retu
     return Outcome.COMMIT if known else Outcome.ROLLBACK
 
 
-def check_failed(check: TransactionCheck, error: Exception) -> tuple[Outcome, str]:
+def check_failed(check: TransactionCheck, error: BaseException) -> tuple[Outcome, str]:
     """What a user's check that raises means: not known yet."""
     _log.warning(
         "check of transaction %s failed; the broker asks again",
@@ -225,8 +227,9 @@ def check_overflow(check: TransactionCheck) -> None:
 
 
 def rollback_remark(error: BaseException) -> str:
-    """What the broker is told of an exception."""
-    return f"{type(error).__name__}: {error}"
+    """What the broker is told of an exception: text that can be sent, whatever it says."""
+    words = f"{type(error).__name__}: {error}"[:_REMARK_CHARS_MAX]
+    return words.encode(errors="backslashreplace").decode()
 
 
 def stored_half(result: SendResult, wire_topic: str) -> HalfMessage:
