@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import zlib
 from datetime import UTC, datetime
 
 import pytest
@@ -549,6 +550,60 @@ def test_traces_are_written_in_javas_form_under_a_group_of_their_own(cluster):
     assert (first[8], first[9], first[11:]) == (cluster.address, "4", ["0", OFFSET_ID, "true"])
     assert (delayed[11], half[11]) == ("3", "1")
     assert (end[0], end[9], end[11:]) == ("EndTransaction", "2", ["COMMIT_MESSAGE", "false"])
+
+
+def trace_messages(cluster):
+    return [one for one in cluster.sent if one.fields["b"] == "RMQ_SYS_TRACE_TOPIC"]
+
+
+def trace_records(cluster):
+    """The fields of every trace record that was written."""
+    bodies = [
+        zlib.decompress(one.body) if one.fields["f"] != "0" else one.body
+        for one in trace_messages(cluster)
+    ]
+    text = b"".join(bodies).decode()
+    return [record.split("\x01") for record in text.removesuffix("\x02").split("\x02")]
+
+
+@pytest.mark.rule("W5.9")
+def test_the_end_of_a_transaction_is_traced_by_the_names_of_its_message(cluster):
+    options = {"namespace": "shop", "enable_trace": True, "check": lambda _: True}
+    with Producer("till", nameserver=cluster.address, **options) as producer:
+        with producer.transaction(message(tags="t", keys=["k1"])):
+            pass
+        eventually(lambda: R.HEART_BEAT in cluster.codes)
+        cluster.push(question("shop%till", topic="shop%orders", TAGS="t", KEYS="k2 k3"))
+        eventually(lambda: len(cluster.ends) == 2)
+    records = [one for one in trace_records(cluster) if one[0] == "EndTransaction"]
+    assert [(one[4], one[6], one[7], one[-1]) for one in records] == [
+        ("orders", "t", "k1", "false"),
+        ("orders", "t", "k2 k3", "true"),
+    ]
+    keys = {
+        key
+        for one in trace_messages(cluster)
+        for key in parse_properties(one.fields["i"])["KEYS"].split(" ")
+    }
+    assert {"k1", "UNIQ", "k2", "k3"} <= keys
+
+
+def test_a_batch_with_more_ids_than_a_message_has_room_for_is_traced_and_so_are_others(cluster):
+    with Producer("shop", nameserver=cluster.address, enable_trace=True) as producer:
+        producer.send(message(keys=["before"]))
+        (batch,) = producer.send_batch([message()] * 1200)
+        producer.send(message(keys=["after"]))
+        trace = producer._sender.trace
+    before, traced, after = trace_records(cluster)
+    assert (before[7], traced[5], after[7]) == ("before", batch.message_id, "after")
+    assert trace.dropped == 0
+
+
+def test_a_trace_that_comes_when_the_client_has_stopped_is_dropped_and_fails_nothing(cluster):
+    with Producer("shop", nameserver=cluster.address, enable_trace=True) as producer:
+        trace = producer._sender.trace
+    trace.note("Pub\x02", ("key",))
+    assert trace.dropped == 1
 
 
 def test_without_the_option_nothing_is_traced(cluster):

@@ -23,6 +23,7 @@ from gimbalmq.flows.transaction import (
     HALF_FLAG,
     HalfMessage,
     Outcome,
+    TransactionCheck,
     check_transactional,
     half_properties,
 )
@@ -327,7 +328,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
                     raise
                 _log.warning("%s", error)
             if sender.trace is not None:
-                sender.trace.ended(address, half, outcome, message.tags, message.keys)
+                sender.trace.ended(address, half, outcome, message)
 
         return Transaction(store_half, end)
 
@@ -344,11 +345,11 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         await sender.shared.run(flow)
 
     async def _answer_check(
-        self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None
+        self, address: str, check: TransactionCheck, outcome: Outcome, remark: str | None
     ) -> None:
         sender = self._sender or self._leaving
         if sender is None:
             return  # stopped meanwhile: the broker asks another producer of the group
-        await self._end(sender, address, half, outcome, remark, self._settings.timeout_s)
+        await self._end(sender, address, check.half, outcome, remark, self._settings.timeout_s)
         if sender.trace is not None:
-            sender.trace.ended(address, half, outcome, None, ())
+            sender.trace.ended(address, check.half, outcome, check.message)

@@ -75,7 +75,7 @@ class Checks:
     def __init__(
         self,
         check: CheckAnswer,
-        end: Callable[[str, HalfMessage, Outcome, str | None], Awaitable[None]],
+        end: Callable[[str, TransactionCheck, Outcome, str | None], Awaitable[None]],
     ) -> None:
         self._check = check
         self._end = end
@@ -104,7 +104,7 @@ class Checks:
             address, check = self._questions.popleft()
             outcome, remark = await self._answer(check)
             try:
-                await self._end(address, check.half, outcome, remark)
+                await self._end(address, check, outcome, remark)
             except GimbalError as error:
                 _log.warning("%s", error)
 

@@ -36,6 +36,7 @@ from gimbalmq.flows.transaction import (
     HALF_FLAG,
     HalfMessage,
     Outcome,
+    TransactionCheck,
     check_transactional,
     half_properties,
 )
@@ -398,7 +399,7 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
                     raise
                 _log.warning("%s", error)
             if sender.trace is not None:
-                sender.trace.ended(address, half, outcome, message.tags, message.keys)
+                sender.trace.ended(address, half, outcome, message)
 
         return Transaction(store_half, end)
 
@@ -415,11 +416,11 @@ class Producer(ProducerOptions[CheckAnswer], Lifetime):
         sender.shared.inline(flow)
 
     def _answer_check(
-        self, address: str, half: HalfMessage, outcome: Outcome, remark: str | None
+        self, address: str, check: TransactionCheck, outcome: Outcome, remark: str | None
     ) -> None:
         sender = self._sender or self._leaving
         if sender is None:
             return  # stopped meanwhile: the broker asks another producer of the group
-        self._end(sender, address, half, outcome, remark, self._settings.timeout_s)
+        self._end(sender, address, check.half, outcome, remark, self._settings.timeout_s)
         if sender.trace is not None:
-            sender.trace.ended(address, half, outcome, None, ())
+            sender.trace.ended(address, check.half, outcome, check.message)

@@ -11,7 +11,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 from gimbalmq.client.futures import Underway
@@ -25,6 +25,7 @@ from gimbalmq.model.message import Message
 from gimbalmq.model.route import TopicRoute
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import parse_send_response
+from gimbalmq.wire.record import ReceivedMessage
 from gimbalmq.wire.trace import (
     TracedMessage,
     TraceMessageType,
@@ -48,6 +49,12 @@ _STATES: Final = {
     Outcome.UNKNOWN: "UNKNOW",
 }
 
+#: Of a message's properties, which have 32,767 bytes, some are not keys.
+_KEYS_BYTES_MAX: Final = 32_000
+
+#: The text of a record, and the keys by which it is found.
+_Record: TypeAlias = tuple[str, tuple[str, ...]]
+
 #: Sends a trace message without waiting; its topic's route is known.
 SendTrace: TypeAlias = Callable[[Message], Underway]
 
@@ -69,7 +76,7 @@ class TraceLog:
         self._settings = settings
         self._send = send
         self._lock = threading.Lock()
-        self._records: list[tuple[str, tuple[str, ...]]] = []
+        self._records: list[_Record] = []
         self._scheduled = False
         #: Records that were not written, because too many waited or the broker did not take them.
         self.dropped = 0
@@ -111,13 +118,11 @@ class TraceLog:
         address: str,
         half: HalfMessage,
         outcome: Outcome,
-        tags: str | None,
-        keys: tuple[str, ...],
+        message: Message | ReceivedMessage,
     ) -> None:
-        """A transaction was ended."""
-        kind = TraceMessageType.TRANSACTION_COMMIT
+        """The transaction of a message was ended; the message is as the user knows it."""
         record = end_transaction_record(
-            TracedMessage(half.topic, half.message_id, tags or "", " ".join(keys), kind),
+            _traced(message, half.message_id, TraceMessageType.TRANSACTION_COMMIT),
             ended_ms=time.time_ns() // 1_000_000,
             region="DefaultRegion",
             group=self._group,
@@ -126,7 +131,7 @@ class TraceLog:
             state=_STATES[outcome],
             from_check=half.from_check,
         )
-        self._add(record, (half.message_id, *keys))
+        self._add(record, (half.message_id, *message.keys))
 
     def flush(self, then: Callable[[], None]) -> None:
         """Hand what has gathered over to be sent, then say so: the route may be fetched first."""
@@ -145,10 +150,13 @@ class TraceLog:
             count = len(self._records)
             schedule = not self._scheduled
             self._scheduled = True
-        if count == _BATCH_RECORDS:
-            self._shared.post(self._write)
-        elif schedule:
-            self._shared.post(self._write_later)
+        try:
+            if count == _BATCH_RECORDS:
+                self._shared.post(self._write)
+            elif schedule:
+                self._shared.post(self._write_later)
+        except StateError as error:  # the client was stopped, but the message was sent
+            self._drop(self._take_all(), error)
 
     # ---- engine thread -----------------------------------------------------------------------
 
@@ -174,7 +182,7 @@ class TraceLog:
             self._write_to_route()
         then()
 
-    def _take_all(self) -> list[tuple[str, tuple[str, ...]]]:
+    def _take_all(self) -> list[_Record]:
         with self._lock:
             self._scheduled = False
             records, self._records = self._records, []
@@ -183,13 +191,7 @@ class TraceLog:
     def _write_to_route(self) -> None:
         records = self._take_all()
         while records:
-            text, keys, used = "", dict.fromkeys(records[0][1]), 0
-            for record, more in records[:_BATCH_RECORDS]:
-                if used and len(text) + len(record) > _BATCH_CHARS:
-                    break
-                text += record
-                keys.update(dict.fromkeys(more))
-                used += 1
+            text, keys, used = _together(records)
             batch, records = records[:used], records[used:]
             try:
                 future = self._send(Message(self._topic, text.encode(), keys=keys))
@@ -198,7 +200,7 @@ class TraceLog:
             else:
                 future.add_done_callback(functools.partial(self._written, batch))
 
-    def _written(self, batch: list[tuple[str, tuple[str, ...]]], future: Any) -> None:
+    def _written(self, batch: list[_Record], future: Any) -> None:
         if future.cancelled():
             self._drop(batch, StateError("the producer was stopped"))
             return
@@ -206,13 +208,35 @@ class TraceLog:
         if error is not None:
             self._drop(batch, error)
 
-    def _drop(self, batch: list[tuple[str, tuple[str, ...]]], error: BaseException) -> None:
+    def _drop(self, batch: list[_Record], error: BaseException) -> None:
         with self._lock:
             self.dropped += len(batch)
         _log.warning("%d trace records were not written: %s", len(batch), error)
 
 
-def _traced(message: Message, message_id: str, kind: TraceMessageType) -> TracedMessage:
+def _traced(
+    message: Message | ReceivedMessage, message_id: str, kind: TraceMessageType
+) -> TracedMessage:
     return TracedMessage(
         message.topic, message_id, message.tags or "", " ".join(message.keys), kind
     )
+
+
+def _together(records: Sequence[_Record]) -> tuple[str, list[str], int]:
+    """What the next trace message says, its keys, and of how many records that is.
+
+    The record of a large batch may have more keys than fit; it is found by those that do.
+    """
+    text, keys, keys_bytes, used = "", dict[str, None](), 0, 0
+    for record, more in records[:_BATCH_RECORDS]:
+        fresh = {key: len(key.encode()) + 1 for key in more if key not in keys}
+        too_many = keys_bytes + sum(fresh.values()) > _KEYS_BYTES_MAX
+        if used and (too_many or len(text) + len(record) > _BATCH_CHARS):
+            break
+        text += record
+        used += 1
+        for key, size in fresh.items():
+            if keys_bytes + size <= _KEYS_BYTES_MAX:
+                keys[key] = None
+                keys_bytes += size
+    return text, list(keys), used

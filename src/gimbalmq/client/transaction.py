@@ -153,7 +153,7 @@ class CheckWorker:
         self,
         name: str,
         check: CheckAnswer,
-        end: Callable[[str, HalfMessage, Outcome, str | None], None],
+        end: Callable[[str, TransactionCheck, Outcome, str | None], None],
     ) -> None:
         self._check = check
         self._end = end
@@ -188,7 +188,7 @@ class CheckWorker:
             address, check = question
             outcome, remark = self._answer(check)
             try:
-                self._end(address, check.half, outcome, remark)
+                self._end(address, check, outcome, remark)
             except GimbalError as error:
                 _log.warning("%s", error)
 
