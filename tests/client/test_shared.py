@@ -14,6 +14,7 @@ from gimbalmq.runtime.instance import ClientInstance, InstanceSettings
 from gimbalmq.transport.nameservers import NameServerSource
 from gimbalmq.wire.bodies import decode_heartbeat
 from gimbalmq.wire.codes import RequestCode
+from waiting import eventually
 
 
 def at(address):
@@ -35,6 +36,16 @@ def test_equal_client_ids_share_one_instance_and_the_last_user_ends_it(cluster):
     three = share("till", at(cluster.address), InstanceSettings())
     assert three is not one
     three.release()
+
+
+def test_connections_that_callers_no_longer_use_are_closed(cluster, monkeypatch):
+    monkeypatch.setattr(shared_instances, "_UNUSED_S", 0.01)
+    monkeypatch.setattr(shared_instances, "_LOOK_EVERY_S", 0.05)
+    with Producer("shop", nameserver=cluster.address) as producer:
+        producer.send(Message("orders", b"x"))
+        eventually(lambda: cluster.connects == 2)  # the caller's, and the client's own
+        eventually(lambda: cluster.open_connections == 1)
+        assert producer.send(Message("orders", b"y")).queue.topic == "orders"
 
 
 def test_another_client_id_or_cluster_has_an_instance_of_its_own(cluster):

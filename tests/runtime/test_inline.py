@@ -10,6 +10,7 @@ from gimbalmq.runtime.inline import ConnectionPool, run_inline
 from gimbalmq.transport import blocking
 from gimbalmq.wire.command import Command, response_to
 from transport.server import LoopbackServer, closed_port, silent
+from waiting import eventually
 
 
 @pytest.fixture
@@ -155,6 +156,17 @@ def test_an_idle_connection_that_died_is_replaced_without_an_error(pool, monkeyp
             assert time.monotonic() < deadline
         pool.call(server.address, Command(34), 20.0)
         assert server.connects == 2
+
+
+def test_connections_that_were_not_used_for_long_are_closed_and_others_stay(pool):
+    with LoopbackServer() as rarely, LoopbackServer() as often:
+        pool.call(rarely.address, Command(34), 20.0)
+        until = time.monotonic()
+        pool.call(often.address, Command(34), 20.0)
+        pool.drop_unused(until)
+        eventually(lambda: rarely.open_connections == 0)
+        pool.call(often.address, Command(34), 20.0)
+        assert (often.connects, often.open_connections) == (1, 1)
 
 
 def test_a_closed_pool_keeps_nothing_open_and_refuses_calls(pool):

@@ -44,6 +44,9 @@ __all__ = [
 _T = TypeVar("_T")
 #: How long a caller waits for the engine thread, which never blocks; longer means a bug.
 _ENGINE_ANSWER_S = 30.0
+#: Servers close connections that were idle for so long; how often to look for these.
+_UNUSED_S = 120.0
+_LOOK_EVERY_S = 30.0
 
 
 def wire_client_id(
@@ -135,6 +138,7 @@ class SharedInstance:
         """Start the engine thread and the instance's timers."""
         self._engine.start()
         self.run(lambda: self.instance.attach(self._engine))
+        self.run(self._drop_unused)
         source = self.access.source
         if source.changes:
             self.run(lambda: NameServerRefresh(self.instance, source.addresses_now))
@@ -143,6 +147,12 @@ class SharedInstance:
         """Stop the thread and close every connection."""
         self._engine.stop()
         self.pool.close()
+
+    def _drop_unused(self) -> None:
+        """Close what callers have left open, from now on: servers have closed their end long since."""
+        # First the next time: one that fails must not be the last.
+        self._engine.call_later(_LOOK_EVERY_S, self._drop_unused)
+        self.pool.drop_unused(self._engine.monotonic() - _UNUSED_S)
 
     def post(self, action: Callable[[], None]) -> None:
         """Run something on the engine thread, soon."""

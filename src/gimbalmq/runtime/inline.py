@@ -109,6 +109,18 @@ class ConnectionPool:
                 return
         connection.close()
 
+    def drop_unused(self, until_s: float) -> None:
+        """Close the idle connections that were last used before a time."""
+        unused: list[BlockingConnection] = []
+        with self._lock:
+            for address, idle in list(self._idle.items()):
+                unused += [one for one in idle if one.used_at < until_s]
+                idle[:] = [one for one in idle if one.used_at >= until_s]
+                if not idle:
+                    del self._idle[address]
+        for connection in unused:
+            connection.close()
+
     def close(self) -> None:
         """Close every idle connection; borrowed ones are closed when they come back."""
         with self._lock:

@@ -50,7 +50,8 @@ class BlockingConnection:
         self._talked = False
         self._protocol = Connection()
         self._arrived: deque[Command] = deque()
-        self._used_at = time.monotonic()
+        #: When it was last asked something.
+        self.used_at = time.monotonic()
         self._read_bytes = READ_BYTES_FIRST
         #: The time-out that the socket has now; none that is known to begin with.
         self._limit_s = 0.0
@@ -69,7 +70,7 @@ class BlockingConnection:
         """
         if self._socket is None:
             return False
-        if not look and time.monotonic() - self._used_at < _TRUSTED_IDLE_S:
+        if not look and time.monotonic() - self.used_at < _TRUSTED_IDLE_S:
             return True
         self._socket.settimeout(0)
         self._limit_s = 0.0
@@ -126,11 +127,11 @@ class BlockingConnection:
                 for arrived in self._protocol.frames(self._read(remaining_s, timeout_s)):
                     stored = read_stored(arrived)
                     if stored is not None and stored.opaque == opaque:
-                        self._used_at = started
+                        self.used_at = started
                         return stored
                     answer = decode_command(arrived)
                     if answer.opaque == opaque and self._is_answer(answer):
-                        self._used_at = started
+                        self.used_at = started
                         return answer
                 remaining_s = started + timeout_s - time.monotonic()
         except ProtocolError:
@@ -192,7 +193,7 @@ class BlockingConnection:
         deadline = time.monotonic() + timeout_s
         while not self._arrived:
             self._take_in(self._read(deadline - time.monotonic(), timeout_s))
-        self._used_at = deadline - timeout_s
+        self.used_at = deadline - timeout_s
 
     def _read(self, remaining_s: float, timeout_s: float) -> bytes:
         sock = self._usable()
