@@ -6,16 +6,22 @@ its own id; the batch itself has none, because 4.9 brokers would give it to ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from gimbalmq.errors import ConfigurationError
-from gimbalmq.flows.outgoing import SendSettings, check_sendable, properties_of
+from gimbalmq.flows.outgoing import (
+    SendSettings,
+    check_sendable,
+    more_properties,
+    properties_of,
+)
 from gimbalmq.model.message import Message
-from gimbalmq.wire.batch import ENTRY_BYTES_MIN, BatchEntry, entry_parts
+from gimbalmq.wire.batch import ENTRY_BYTES_MIN, BatchEntry, entry_frame
 from gimbalmq.wire.names import RETRY_PREFIX
+from gimbalmq.wire.properties import first_properties
 
 __all__ = [
     "BATCH_PROPERTIES",
@@ -52,7 +58,7 @@ def batch_entry(
 
 def cut_batches(
     messages: Sequence[Message],
-    message_ids: Iterable[str],
+    message_ids: Sequence[str],
     settings: SendSettings,
     extra: Mapping[str, str] | None = None,
 ) -> list[OutgoingBatch]:
@@ -67,28 +73,34 @@ def cut_batches(
     topic, limit = messages[0].topic, settings.max_message_size
     _check_topic(topic)
     batches: list[OutgoingBatch] = []
-    ids: list[str] = []
     parts: list[bytes] = []
-    size = 0
-    for message, message_id in zip(messages, message_ids, strict=True):
+    size = first = 0
+    # Messages that follow each other are alike as a rule: their lengths are written down once.
+    body_bytes = properties_bytes = added = 0
+    start = middle = b""
+    for number, (message, message_id) in enumerate(zip(messages, message_ids, strict=True)):
         body = message.body
-        delayed = message.delay_level is not None or message.deliver_at is not None
-        if message.topic != topic or not body or delayed:
+        if (
+            message.topic != topic
+            or not body
+            or message.delay_level is not None
+            or message.deliver_at is not None
+        ):
             raise _unfit(message, topic)
-        properties = properties_of(message, message_id, extra).encode()
-        added = ENTRY_BYTES_MIN + len(body) + len(properties)
-        if added > limit:
-            raise ConfigurationError(
-                f"a message for topic '{topic}' takes {added} bytes of a batch; the limit is "
-                f"{limit}: send it by itself, where it is compressed"
-            )
+        text = first_properties(message_id) + more_properties(message, len(message_id), extra)
+        properties = text.encode()
+        if len(body) != body_bytes or len(properties) != properties_bytes:
+            body_bytes, properties_bytes = len(body), len(properties)
+            added = ENTRY_BYTES_MIN + body_bytes + properties_bytes
+            if added > limit:
+                raise _too_large(topic, added, limit)
+            start, middle = entry_frame(body_bytes, properties_bytes)
         if size + added > limit:
-            batches.append(OutgoingBatch(tuple(ids), b"".join(parts)))
-            ids, parts, size = [], [], 0
-        ids.append(message_id)
-        parts += entry_parts(body, properties)
+            batches.append(OutgoingBatch(tuple(message_ids[first:number]), b"".join(parts)))
+            parts, size, first = [], 0, number
+        parts += (start, body, middle, properties)
         size += added
-    batches.append(OutgoingBatch(tuple(ids), b"".join(parts)))
+    batches.append(OutgoingBatch(tuple(message_ids[first:]), b"".join(parts)))
     return batches
 
 
@@ -111,6 +123,13 @@ def _unfit(message: Message, topic: str) -> ConfigurationError:
         return _empty(message)
     return ConfigurationError(
         f"a message for topic '{topic}' has a delay, which batches cannot carry: send it by itself"
+    )
+
+
+def _too_large(topic: str, size: int, limit: int) -> ConfigurationError:
+    return ConfigurationError(
+        f"a message for topic '{topic}' takes {size} bytes of a batch; the limit is {limit}: send "
+        "it by itself, where it is compressed"
     )
 
 

@@ -18,7 +18,7 @@ __all__ = [
     "BatchEntry",
     "decode_batch",
     "encode_batch",
-    "entry_parts",
+    "entry_frame",
     "walk_batch",
 ]
 
@@ -46,25 +46,24 @@ def encode_batch(entries: Iterable[BatchEntry]) -> bytes:
     """
     parts: list[bytes] = []
     for entry in entries:
-        parts += entry_parts(entry.body, entry.properties, entry.flag)
+        start, middle = entry_frame(len(entry.body), len(entry.properties), entry.flag)
+        parts += (start, entry.body, middle, entry.properties)
     return b"".join(parts)
 
 
-def entry_parts(body: bytes, properties: bytes, flag: int = 0) -> tuple[bytes, ...]:
-    """One entry of a batch in parts, for those who join the parts of many.
+def entry_frame(body_bytes: int, properties_bytes: int, flag: int = 0) -> tuple[bytes, bytes]:
+    """What stands in front of an entry's body, and between it and the properties.
 
     Raises:
         ConfigurationError: the properties are too long.
     """
-    body_bytes, properties_bytes = len(body), len(properties)
     if properties_bytes > _PROPERTIES_BYTES_MAX:
         raise ConfigurationError(
             f"properties of a message have {properties_bytes} bytes: "
             f"RocketMQ stores at most {_PROPERTIES_BYTES_MAX}"
         )
     size = ENTRY_BYTES_MIN + body_bytes + properties_bytes
-    start = _start.pack(size, 0, 0, flag, body_bytes)
-    return start, body, _short.pack(properties_bytes), properties
+    return _start.pack(size, 0, 0, flag, body_bytes), _short.pack(properties_bytes)
 
 
 def walk_batch(data: bytes) -> list[tuple[int, int, int, int, int]]:
