@@ -176,6 +176,11 @@ def _check_texts(message: Message) -> None:
             )
     texts = [*message.properties, *message.properties.values(), *message.keys, message.tags or ""]
     for text in texts:
+        if not isinstance(text, str):
+            raise ConfigurationError(
+                f"keys, tags or properties of a message for topic '{message.topic}' have {text!r}, "
+                f"which is {type(text).__name__}: give text, for example str(value)"
+            )
         _check_separators(text)
     for key in message.keys:
         if not key or any(character.isspace() for character in key):
