@@ -218,6 +218,33 @@ def test_an_early_pull_that_is_told_of_new_offsets_passes_that_on(dropped):
     assert stage.asked[-1] == 5
 
 
+@pytest.mark.parametrize("told", ["before", "after"])
+def test_what_an_early_pull_is_told_of_new_offsets_outlives_the_subscription(told):
+    """Each change of the group's queues makes a new version of it, and the broker tells once."""
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(64)
+    moved = response_to(stage.open[0][0], 21, fields=MOVED)
+    if told == "before":
+        stage.answer(96, moved)
+    stage.subscriptions["orders"] = parse_tags("orders", "*", 2)
+    stage.ask(96)
+    if told == "after":
+        stage.answer(96, moved)
+        stage.answer(96)
+        stage.ask(128)
+    assert stage.events[-1] == PullAnswered(QUEUE, 1, PullStatus.OFFSET_ILLEGAL, 5, maximum=0)
+
+
+def test_what_an_early_pull_is_told_of_new_offsets_ends_with_the_acquisition():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(96, response_to(stage.open[0][0], 21, fields=MOVED))
+    stage.ask(7, epoch=2)  # where the user wants it to be read
+    assert stage.asked[-1] == 7
+    assert delivered(stage) == [0, 32]
+
+
 def test_a_wanted_early_pull_that_is_told_of_new_offsets_passes_that_on_at_once():
     stage = Stage(ahead=1)
     stage.warm()

@@ -55,7 +55,7 @@ class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _QueuePulls:
-    """What is known of the pulls of one queue, and what they have in common."""
+    """What is known of the pulls of one acquisition of a queue, and what they have in common."""
 
     __slots__ = ("advised", "ahead", "requests")
 
@@ -128,10 +128,16 @@ class PullCalls:
     def _begin(self, effect: Pull, before: _QueuePulls | None) -> _QueuePulls:
         """A queue was acquired, or its subscription changed."""
         queue, settings = effect.queue, self._settings
+        ahead = ReadAhead(effect.epoch, self._subscriptions[queue.topic], self._budget)
         if before is not None:
             before.ahead.drop()
+            if before.ahead.epoch == effect.epoch:
+                # What one of its pulls is told of new offsets counts, whenever it went out.
+                ahead.moved = before.ahead.moved
+                before.ahead = ahead
+                return before
         pulls = self._queues[queue] = _QueuePulls(
-            ReadAhead(effect.epoch, self._subscriptions[queue.topic], self._budget),
+            ahead,
             PullRequests(
                 self._group,
                 queue,
