@@ -45,6 +45,31 @@ def test_an_expired_message_comes_again_while_its_listener_still_has_it(
     assert got == [(sent.message_id, 0), (sent.message_id, 1)]
 
 
+def test_a_message_that_only_the_new_expression_wants_is_not_missed(
+    rocketmq, topic, group_name, eventually
+):
+    """The broker holds a pull by the old one, and answers it by the new one when its time is up."""
+    got = []
+    consumer = PushConsumer(
+        group_name,
+        nameserver=rocketmq.nameserver,
+        start_from="first",
+        broker_suspend_max_time_s=1.0,
+    )
+
+    def listener(message):
+        got.append(message.body)
+
+    consumer.subscribe(topic, tags="paid", listener=listener)
+    with consumer, Producer("shop", nameserver=rocketmq.nameserver) as producer:
+        queue = producer.queues(topic)[0]
+        producer.send(Message(topic, b"1", tags="paid"), queue=queue)
+        eventually(lambda: got == [b"1"])
+        consumer.subscribe(topic, tags="paid || sent", listener=listener)
+        producer.send(Message(topic, b"2", tags="sent"), queue=queue)
+        eventually(lambda: got == [b"1", b"2"], 30.0)
+
+
 @pytest.mark.matrix
 def test_traces_of_a_consumer_are_found_by_mqadmin(
     rocketmq, topic, group_name, send, eventually, mqadmin

@@ -18,6 +18,7 @@ from gimbalmq.wire.codes import RequestCode as R
 from gimbalmq.wire.command import Command, response_to
 from gimbalmq.wire.properties import parse_properties
 from gimbalmq.wire.record import encode_record
+from gimbalmq.wire.subscription import parse_tags
 from runtime.fake_driver import SILENCE
 from runtime.group_stage import GROUP, ME, RETRY, Brokers, Stage, broker_set, route
 
@@ -308,6 +309,15 @@ def test_without_a_master_no_lock_is_asked_for_and_none_is_had():
     stage = Stage(Brokers(broker_set("a", slave=True, master=False)), ordered=True).start()
     assert not stage.of(R.LOCK_BATCH_MQ)
     assert not stage.owned()
+
+
+def test_a_topic_that_is_subscribed_to_anew_has_a_newer_version_whatever_the_clock_says():
+    """Brokers keep the subscription that they have unless what comes is newer."""
+    stage = Stage().start()
+    before = stage.instance.registrations.version("a:1", GROUP, "orders")
+    stage.driver.at_s -= 60.0
+    stage.host.subscribe(parse_tags("orders", "paid", stage.driver.now().wall_ms))
+    assert stage.instance.registrations.version("a:1", GROUP, "orders") > before
 
 
 @pytest.mark.rule("W2.6c")

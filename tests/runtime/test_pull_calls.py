@@ -218,3 +218,98 @@ def test_the_offsets_are_those_of_the_messages_with_gaps_or_without(
     wanted = {"orders": parse_tags("orders", "*", 1)}
     PullCalls(instance, "billing", wanted, PullSettings(), events.append).pull(Pull(QUEUE, 1, 5, 0))
     assert tuple(events[0].offsets) == stored
+
+
+# ---- another expression --------------------------------------------------------------------------
+
+
+class Resubscribed:
+    """A member whose pull is at the broker, and by whose messages the test decides when."""
+
+    def __init__(self, instance, driver, events):
+        self.open = []
+        driver.call = lambda _address, command, _timeout_s, done: self.open.append((command, done))
+        instance.routes.learn(
+            TopicRoute("orders", (BrokerSet("a", "c", {0: "a:1"}),), (QueueData("a", 1, 1, 6),))
+        )
+        self.wanted = {"orders": parse_tags("orders", "Aa", 10)}
+        self.calls = PullCalls(instance, "billing", self.wanted, PullSettings(), events.append)
+
+    def ask(self, offset, epoch=1):
+        self.calls.pull(Pull(QUEUE, epoch, offset, 0))
+
+    def answer(self, code, *tags, next_offset):
+        command, done = self.open.pop(0)
+        fields = {
+            "nextBeginOffset": str(next_offset),
+            "minOffset": "0",
+            "maxOffset": "9",
+            "suggestWhichBrokerId": "0",
+        }
+        body = b"".join(
+            encode_record(
+                topic="orders",
+                body=tag,
+                queue_offset=int(command.fields["queueOffset"]) + at,
+                properties=b"TAGS\x01%s\x02" % tag,
+            )
+            for at, tag in enumerate(tags)
+        )
+        done(response_to(command, code, fields=fields, body=body))
+
+    @property
+    def asked(self):
+        return [
+            (int(one.fields["queueOffset"]), int(one.fields["subVersion"])) for one, _ in self.open
+        ]
+
+
+@pytest.fixture
+def member(instance, driver, events):
+    return Resubscribed(instance, driver, events)
+
+
+@pytest.mark.parametrize("code", [0, 19, 20], ids=["found", "no new", "none matches"])
+def test_what_an_earlier_expression_brought_or_passed_over_is_asked_for_again(member, events, code):
+    """A broker that held the pull answers by the new expression, or by the one that it had."""
+    member.ask(3)
+    member.wanted["orders"] = parse_tags("orders", "Aa || x", 20)
+    member.answer(code, *([b"x"] if code == 0 else []), next_offset=4)
+    assert events == []
+    assert member.asked == [(3, 20)]
+    member.answer(0, b"x", next_offset=4)
+    assert [one.body for one in events[0].messages] == [b"x"]
+
+
+def test_a_broker_that_has_not_heard_of_a_new_expression_must_not_answer_by_the_old(member):
+    member.ask(3)
+    member.wanted["orders"] = parse_tags("orders", "x", 20)
+    member.answer(0, b"Aa", next_offset=4)
+    assert member.asked == [(3, 20)], "code 25 from whoever knows version 10 only"
+    member.wanted["orders"] = parse_tags("orders", "x", 30)
+    member.answer(0, b"x", next_offset=4)
+    member.ask(4)
+    assert member.asked == [(4, 20)], "a version that wants the same waits for nobody"
+
+
+def test_a_new_version_of_the_same_expression_costs_no_pull(member, events):
+    member.ask(3)
+    member.wanted["orders"] = parse_tags("orders", "Aa", 20)
+    member.answer(0, b"Aa", next_offset=4)
+    assert [one.queue_offset for one in events[0].messages] == [3]
+    assert member.asked == []
+
+
+def test_a_reset_is_heard_of_whatever_the_expression(member, events):
+    member.ask(3)
+    member.wanted["orders"] = parse_tags("orders", "x", 20)
+    member.answer(21, next_offset=1)
+    assert events == [PullAnswered(QUEUE, 1, PullStatus.OFFSET_ILLEGAL, 1, maximum=9)]
+
+
+def test_an_answer_for_an_earlier_acquisition_disturbs_no_later_one(member):
+    member.ask(3)
+    member.wanted["orders"] = parse_tags("orders", "x", 20)
+    member.ask(7, epoch=2)
+    member.answer(0, b"x", next_offset=4)
+    assert member.asked == [(7, 20)]

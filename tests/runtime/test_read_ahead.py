@@ -286,6 +286,17 @@ def test_what_is_read_ahead_ends_with_the_subscription():
     assert stage.asked[-1] == 96
 
 
+def test_an_early_answer_by_an_earlier_expression_is_asked_for_again():
+    stage = Stage(ahead=2)
+    stage.warm()
+    stage.answer(64)
+    stage.ask(96)
+    stage.subscriptions["orders"] = parse_tags("orders", "paid", 2)
+    stage.answer(96)
+    assert delivered(stage) == [0, 32, 64]
+    assert stage.asked.count(96) == 1
+
+
 def test_queues_share_what_a_member_may_ask_for_early():
     stage = Stage(ahead=4)
     stage.warm(QUEUE)

@@ -252,7 +252,12 @@ class ConsumerHost:
         return self._instance.driver.now().wall_ms
 
     def subscribe(self, subscription: SubscriptionData) -> None:
-        """Consume one more topic from now on."""
+        """Consume one more topic from now on, or another part of one."""
+        known = self._subscriptions.get(subscription.topic)
+        if known is not None:
+            # Brokers ignore what is not newer, and the clock may have been set back.
+            version_ms = max(subscription.version_ms, known.version_ms + 1)
+            subscription = msgspec.structs.replace(subscription, version_ms=version_ms)
         self._subscriptions[subscription.topic] = subscription
         self.dispatch(ev.Subscribed(subscription.topic))
         route = self._instance.routes.route(subscription.topic)

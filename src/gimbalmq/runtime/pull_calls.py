@@ -3,6 +3,10 @@
 A broker may advise to read a queue from a slave; that is kept until the next answer, and forgotten
 when it does not work. What will be asked for next may go out early, and answers that follow each
 other are handed over together: see `read_ahead`.
+
+When a topic is subscribed to with another expression, a message that it wants is not missed because
+of the one before: a broker that has not heard of the new one refuses the pull, and what an earlier
+pull brought or passed over is asked for again.
 """
 
 from __future__ import annotations
@@ -37,6 +41,8 @@ _COMMIT_OFFSET: Final = int(PullFlag.COMMIT_OFFSET)
 _FOUND: Final = PullStatus.FOUND.value
 _FOUND_STATUS: Final = PullStatus.FOUND
 _MOVED: Final = PullStatus.OFFSET_ILLEGAL.value
+#: Answers that say which messages match, or that none does.
+_FILTERED: Final = frozenset(_STATUS) - {_MOVED}
 
 
 class PullSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +91,8 @@ class PullCalls:
         self._dispatch = dispatch
         self._queues: dict[MessageQueue, _QueuePulls] = {}
         self._budget = Budget(settings.pulls_ahead)
+        #: What is pulled by, by topic, and the least version of it that a broker has to know.
+        self._least: dict[str, tuple[SubscriptionData, int]] = {}
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is no longer this member's."""
@@ -128,7 +136,9 @@ class PullCalls:
     def _begin(self, effect: Pull, before: _QueuePulls | None) -> _QueuePulls:
         """A queue was acquired, or its subscription changed."""
         queue, settings = effect.queue, self._settings
-        ahead = ReadAhead(effect.epoch, self._subscriptions[queue.topic], self._budget)
+        subscription = self._subscriptions[queue.topic]
+        self._note_expression(subscription)
+        ahead = ReadAhead(effect.epoch, subscription, self._budget)
         if before is not None:
             before.ahead.drop()
             if before.ahead.epoch == effect.epoch:
@@ -148,6 +158,14 @@ class PullCalls:
         )
         self._budget.share(len(self._queues))
         return pulls
+
+    def _note_expression(self, subscription: SubscriptionData) -> None:
+        # The first is told to brokers before it is pulled by. Most versions repeat an expression:
+        # to wait until brokers have heard of those would only hold pulls up.
+        known, least = self._least.get(subscription.topic, (subscription, 0))
+        if not subscription.same_as(known):
+            least = subscription.version_ms
+        self._least[subscription.topic] = subscription, least
 
     def _ask_early(
         self,
@@ -177,8 +195,9 @@ class PullCalls:
             offset,
             sys_flag=flags | _COMMIT_OFFSET if commit_offset > 0 else flags,
             commit_offset=commit_offset,
-            subscription_version_ms=self._instance.registrations.version(
-                address, self._group, queue.topic
+            subscription_version_ms=max(
+                self._instance.registrations.version(address, self._group, queue.topic),
+                self._least[queue.topic][1],
             ),
         )
         self._instance.driver.call(address, request, self._timeout_s, done)
@@ -215,6 +234,9 @@ class PullCalls:
             self.pull(early.wanted)
 
     def _pulled(self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError) -> None:
+        if isinstance(answer, Command) and self._is_outdated(effect.queue, pulls, answer):
+            self.pull(effect)
+            return
         event: PullAnswered | PullFailed
         try:
             event = self._pull_event(effect, pulls, answer)
@@ -222,6 +244,13 @@ class PullCalls:
             reason = f"answer to a pull is unreadable: {error}"
             event = PullFailed(effect.queue, effect.epoch, None, reason)
         self._dispatch(event)
+
+    def _is_outdated(self, queue: MessageQueue, pulls: _QueuePulls, answer: Command) -> bool:
+        """Whether an answer says what matches an expression that is not the present one."""
+        asked_by, now = pulls.ahead.subscription, self._subscriptions.get(queue.topic)
+        if now is asked_by or now is None or now.same_as(asked_by):
+            return False
+        return answer.code in _FILTERED and self._queues.get(queue) is pulls
 
     def _pull_event(
         self, effect: Pull, pulls: _QueuePulls, answer: Command | GimbalError

@@ -55,6 +55,15 @@ class SubscriptionData(msgspec.Struct, frozen=True, rename=_JSON_NAMES):
         """
         return not self.tags or tags in self.tags
 
+    def same_as(self, other: SubscriptionData) -> bool:
+        """Whether both want the same messages, whatever their versions.
+
+        >>> parse_tags("orders", "paid", 1).same_as(parse_tags("orders", "paid", 2))
+        True
+        """
+        mine, others = self.expression_type, other.expression_type
+        return (self.expression, mine) == (other.expression, others)
+
     @property
     def is_sql(self) -> bool:
         """Whether the expression is SQL."""
