@@ -1,4 +1,5 @@
 import asyncio
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -233,6 +234,23 @@ def test_messages_of_the_retry_topic_go_to_the_listener_of_their_own_topic():
             await stage.wait(3)
             assert sorted(seen) == [("bills", 1), ("orders", 0)]
             assert [failure for run in stage.runs for failure in run.failures] == [(2, 0)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_plain_function_whose_thread_comes_late_gets_what_was_claimed_for_it(batch_size):
+    async def main():
+        free = threading.Event()
+        async with Stage(lambda _messages: None, workers=1, batch_size=batch_size) as stage:
+            stage.threads.submit(free.wait)
+            stage.pool.submit(consume_of(2))
+            await until(stage.pool.running)
+            (work,) = stage.pool.running()
+            work.since -= 1.0  # so long the thread was busy with something else
+            free.set()
+            await stage.wait(2)
+            assert [(run.first, run.until) for run in stage.runs if run.first == run.until] == []
 
     asyncio.run(main())
 

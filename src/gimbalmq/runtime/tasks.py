@@ -81,6 +81,7 @@ class LoopListening(Listening):
 
     def _run_on_thread(self, work: RunningWork, share_after_s: float) -> Consumed:
         work.thread_id = threading.get_ident()  # for those who ask where it is
+        work.since = time.monotonic()  # a thread that comes late has as much time as any other
         return super().run(work, share_after_s)
 
     # ---- the three ways ----------------------------------------------------------------------
