@@ -81,6 +81,7 @@ class PollQueue:
         if until >= consume.until:
             return consume
         self._waiting.appendleft(msgspec.structs.replace(consume, first=until))
+        self._changed.notify()  # another thread may be polling, too
         return msgspec.structs.replace(consume, until=until)
 
     def settle(self) -> None:
