@@ -54,6 +54,17 @@ def test_a_listener_that_takes_too_long_is_reported_with_queue_message_and_stack
     assert record.gimbalmq["queue_offset"] == 11
 
 
+def test_a_long_run_over_many_messages_is_no_listener_that_hangs(alarm, found):
+    work = work_of()
+    parts = work.parts()
+    for now in (100.0, 107.0, 114.0):
+        next(parts)
+        alarm.look([work], now)
+    assert found == []
+    alarm.look([work], 124.0)
+    assert [(hung.queue_offset, hung.seconds) for hung in found] == [(12, 10.0)]
+
+
 @pytest.mark.rule("B10.24")
 def test_it_is_reported_once_and_counted(alarm, found):
     work = work_of()

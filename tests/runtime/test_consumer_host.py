@@ -8,6 +8,7 @@ from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.errors import AccessDeniedError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import PullSettings
+from gimbalmq.runtime.running import RunningWork
 from gimbalmq.wire.bodies import (
     decode_consumer_status,
     decode_heartbeat,
@@ -330,6 +331,21 @@ def test_locks_are_given_back_with_the_client_id():
 
 
 # ---- failed messages -----------------------------------------------------------------------------
+
+
+def test_a_message_does_not_expire_because_of_those_before_it_in_the_same_run():
+    stage = Stage(consume_timeout_s=15.0)
+    stage.brokers.records[A] = [b"1", b"2", b"3"]
+    stage.start()
+    (consume,) = stage.workers.got
+    work = RunningWork(consume, 0, 3, stage.driver.at_s)
+    stage.workers.running = lambda: [work]
+    for _message in work.parts():
+        stage.driver.advance(10.0)
+    assert not stage.of(R.CONSUMER_SEND_MSG_BACK)
+    stage.driver.advance(10.0)  # the last of them hangs
+    (sent,) = stage.of(R.CONSUMER_SEND_MSG_BACK)
+    assert sent.fields["offset"] == "7002"
 
 
 @pytest.mark.rule("B5.3a", "W2.3d", "W8a")

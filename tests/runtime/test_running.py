@@ -36,3 +36,18 @@ def test_each_batch_is_either_begun_or_taken_away(count, width, begun):
 def test_what_an_ordered_run_has_cannot_be_taken_away():
     work = RunningWork(consume_of(4), 0, 4, 0.0, width=4)
     assert (work.left(), work.take_rest(), list(work.current())) == (0, 0, [0, 1, 2, 3])
+
+
+def test_what_is_not_the_first_part_of_a_run_is_had_since_the_look_that_found_it():
+    work = RunningWork(consume_of(4), 0, 4, 100.0, width=2)
+    parts = work.parts()
+    next(parts)
+    assert work.had_since(500.0) == 100.0
+    next(parts)
+    assert [work.had_since(now) for now in (900.0, 950.0)] == [900.0, 900.0]
+
+
+def test_an_ordered_run_says_itself_since_when_it_has_what_it_has():
+    work = RunningWork(consume_of(4), 0, 4, 100.0)
+    work.position, work.since = 2, 700.0
+    assert work.had_since(900.0) == 700.0

@@ -86,7 +86,7 @@ class ListenerAlarm(ABC):
             same = known is not None and known[0] is work and known[1] == current.start
             reported[work.thread_id] = work, current.start
             if not same:
-                self._report(work, current, now - work.since)
+                self._report(work, current, now - work.had_since(now))
         self._reported = reported
 
     def _report(self, work: RunningWork, current: range, seconds: float) -> None:
@@ -146,7 +146,7 @@ class HungListenerAlarm(ListenerAlarm):
         return len(self._reported)
 
     def _is_wrong(self, work: RunningWork, now: float) -> bool:
-        return now - work.since >= self._hung_listener_s
+        return now - work.had_since(now) >= self._hung_listener_s
 
     def _what_follows(self) -> str:
         return "holds up the offset of its queue"

@@ -294,10 +294,10 @@ class ConsumerHost:
 
     def _find_expired(self, effect: fx.FindExpired) -> None:
         assert self._workers is not None
-        latest = self._instance.driver.now().at_s - effect.older_than_s
+        now = self._instance.driver.now().at_s
         overdue: dict[tuple[MessageQueue, int], list[tuple[int, fx.Consume, int]]] = {}
         for work in self._workers.running():
-            if work.since > latest:
+            if now - work.had_since(now) < effect.older_than_s:
                 continue
             consume = work.consume
             overdue.setdefault((consume.queue, consume.epoch), []).extend(

@@ -22,6 +22,7 @@ class RunningWork:
     __slots__ = (
         "_count",
         "_left",
+        "_seen",
         "claimed_until",
         "consume",
         "first",
@@ -45,7 +46,7 @@ class RunningWork:
         self.consume = consume
         self.first = first
         self.until = self.claimed_until = until
-        #: When the listener got what it has now.
+        #: When the run began; one in order, what the listener has now.
         self.since = since
         self.thread_id = thread_id
         #: The first message that the listener has, and up to how many it gets at once.
@@ -56,6 +57,8 @@ class RunningWork:
         self._left: Iterator[Any] | None = None
         #: How many parts there are, without those that were taken away.
         self._count = 0
+        #: What the listener had at the last look, and since when.
+        self._seen = first, since
 
     def parts(self) -> Iterator[Any]:
         """What the listener gets, in order, for as long as nobody takes the rest away.
@@ -90,3 +93,16 @@ class RunningWork:
             begun = self._count - length_hint(self._left)
             position = self.first + max(begun - 1, 0) * self.width
         return range(position, min(position + self.width, self.until))
+
+    def had_since(self, now: float) -> float:
+        """Since when the listener has what it has, as far as those know who look now and then.
+
+        Who goes through the parts does not read the clock for each: what is not the first of them
+        counts from the first look that finds it, which may be late, but never too early.
+        """
+        at = self.current().start
+        if self._left is None or at == self.first:
+            return self.since
+        if at != self._seen[0]:
+            self._seen = at, now
+        return self._seen[1]
