@@ -139,6 +139,16 @@ def test_quick_listeners_get_long_runs(pool_with, results):
     assert results.positions().count(0) == 20
 
 
+@pytest.mark.parametrize(("batch_size", "longest"), [(1, 128), (5, 125), (200, 200)])
+def test_a_run_that_nobody_watches_is_short(pool_with, results, batch_size, longest):
+    """With all workers busy nobody shares it out when its listeners turn slow."""
+    pool = pool_with(lambda _: None, workers=1, batch_size=batch_size)
+    pool._seconds_each = 1e-6
+    pool.submit(consume_of(1000))
+    results.wait(1000)
+    assert max(run.until - run.first for run in results.runs) == longest
+
+
 def test_a_hung_listener_does_not_hold_up_what_it_has_not_started(pool_with, results):
     stuck, go_on = threading.Event(), threading.Event()
 

@@ -39,6 +39,9 @@ __all__ = ["ErrandRunner", "WorkerPool"]
 
 #: A run is cut so that it takes about this long.
 _RUN_S: Final = 0.002
+#: A run that nobody watches is no longer. Should its listeners turn slow, nobody takes the rest of
+#: it away, and its offset stands still until its end.
+_UNWATCHED_MESSAGES: Final = 128
 #: Below this many seconds per message, handing messages to other threads costs more than it saves.
 _QUICK_S: Final = 0.00005
 #: How soon the worker that stands by looks whether it is needed, and how long a run may take
@@ -361,7 +364,10 @@ class WorkerPool:
         width = self._width
         if self._seconds_each is None:
             return width
-        return max(1, int(_RUN_S / self._seconds_each / width)) * width
+        messages = _RUN_S / self._seconds_each
+        if not self._standing_by:
+            messages = min(messages, _UNWATCHED_MESSAGES)
+        return max(1, int(messages / width)) * width
 
     def _measured(self, seconds_each: float) -> None:
         known = self._seconds_each
