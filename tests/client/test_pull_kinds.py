@@ -286,6 +286,20 @@ def test_seek_discards_what_is_cached(poller, send):
     assert read(consumer, 7) == {first: [1, 2, 3, 4, 5, 6, 7]}
 
 
+def test_the_group_goes_on_where_it_was_sent_although_the_queue_is_let_go_at_once(poller, send):
+    first, _ = send(8)
+    consumer = poller()
+    consumer.assign([first])
+    read(consumer, 8)
+    assert consumer.commit() == {first: 8}
+    consumer.seek(first, 0)
+    consumer.stop()
+    again = poller()
+    again.assign([first])
+    assert again.committed(first) == 0
+    assert read(again, 8) == {first: [0, 1, 2, 3, 4, 5, 6, 7]}
+
+
 @pytest.mark.rule("B6.3d")
 def test_pause_and_resume_apply_to_assigned_queues(poller, send):
     first, second = send(1)

@@ -400,10 +400,13 @@ class ConsumerMachine:
             return
         # Under a new number, so that neither the pull in flight nor what waits counts any more.
         self._context.out.append(Cancel(held.queue, held.epoch))
+        # Now: what is stored when the queue is let go never moves an offset back.
+        self._context.out.append(Commit(held.queue, event.offset))
         fresh = self._context.hold(held.queue, now)
         fresh.permit = held.permit
         fresh.tally = held.tally
         fresh.process = ProcessQueue(event.offset)
+        fresh.committed = event.offset
         self._pulls.pull(fresh, now)
         self._pulls.room_for_all(now)
 
