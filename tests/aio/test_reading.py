@@ -121,6 +121,28 @@ def test_a_poller_over_assigned_queues_seeks_commits_and_pauses(run, cluster, to
     run(main())
 
 
+def test_what_was_polled_on_a_loop_and_is_not_committed_is_no_reason_to_pause(
+    run, cluster, topic, group
+):
+    async def main():
+        results = await send(cluster, topic, 60)
+        queue = results[0].queue
+        stored = sum(result.queue == queue for result in results)
+        async with LitePullConsumer(
+            group,
+            nameserver=cluster.nameserver,
+            start_from="first",
+            auto_commit=False,
+            pull_batch_size=2,
+            pull_threshold_for_queue=2,
+        ) as consumer:
+            await consumer.assign([queue])
+            assert len(await poll_all(consumer, stored)) == stored > 6
+            assert await consumer.commit() == {queue: stored}
+
+    run(main())
+
+
 def test_pollers_and_pullers_on_a_loop_say_how_they_are(run, cluster, topic, group):
     async def main():
         await send(cluster, topic, 8)

@@ -286,6 +286,20 @@ def test_seek_discards_what_is_cached(poller, send):
     assert read(consumer, 7) == {first: [1, 2, 3, 4, 5, 6, 7]}
 
 
+@pytest.mark.parametrize(
+    "limit",
+    [{"pull_threshold_for_queue": 4}, {"consume_max_span": 4}, {"pull_threshold_for_all": 4}],
+    ids=lambda limit: next(iter(limit)),
+)
+def test_what_was_polled_and_is_not_committed_is_no_reason_to_pause(poller, send, limit):
+    first, _ = send(40)
+    consumer = poller(auto_commit=False, pull_batch_size=4, **limit)
+    consumer.assign([first])
+    assert read(consumer, 40) == {first: list(range(40))}
+    assert consumer.committed(first) in {None, 0}
+    assert consumer.commit() == {first: 40}
+
+
 def test_the_group_goes_on_where_it_was_sent_although_the_queue_is_let_go_at_once(poller, send):
     first, _ = send(8)
     consumer = poller()

@@ -35,6 +35,31 @@ def test_finishing_twice_counts_once():
     assert (held.cached_count, held.cached_bytes) == (0, 0)
 
 
+def test_what_a_user_has_is_not_cached_and_holds_the_offset_back_until_it_is_done():
+    held = ProcessQueue(5)
+    first = held.put("abc", [5, 6, 7], body_bytes=30, next_offset=8)
+    held.put("de", [8, 9], body_bytes=20, next_offset=10)
+    held.hand_out(first, 2)
+    assert (held.cached_count, held.cached_bytes, held.span) == (3, 50, 2)
+    assert list(first.messages) == ["a", "b", "c"], "the rest is still to be handed out"
+    held.hand_out(first, 3)
+    assert (held.cached_count, held.cached_bytes, held.span) == (2, 20, 1)
+    assert (held.commit_offset, held.cached_from) == (5, 8)
+    assert not first.messages
+    assert held.finish(first, 0, 3) == 3
+    assert (held.cached_count, held.cached_bytes, held.commit_offset) == (2, 20, 8)
+
+
+def test_nothing_is_cached_when_a_user_has_all():
+    held = ProcessQueue(0)
+    batch = held.put("ab", [3, 7], body_bytes=8, next_offset=9)
+    held.hand_out(batch, 2)
+    assert (held.cached_count, held.cached_bytes, held.span) == (0, 0, 0)
+    held.finish(batch, 1, 2)
+    held.finish(batch, 0, 1)
+    assert (held.cached_count, held.cached_bytes, held.commit_offset) == (0, 0, 9)
+
+
 def test_advance_never_moves_back():
     held = ProcessQueue(7)
     held.advance(3)

@@ -92,7 +92,9 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
             with contextlib.suppress(StateError):
                 host.finished(done)
 
-        self._polls = LoopPollQueue(finished, self._pulls.pull_batch_size)
+        self._polls = LoopPollQueue(
+            finished, self._pulls.pull_batch_size, None if self._auto_commit else host.dispatch
+        )
         host.attach(self._polls)
         return host
 

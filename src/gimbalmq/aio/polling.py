@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gimbalmq.core.consumer.effects import Consume
-from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.core.consumer.events import Consumed, Polled
 from gimbalmq.runtime.polling import PollQueue
 
 __all__ = ["LoopPollQueue"]
@@ -16,8 +16,13 @@ __all__ = ["LoopPollQueue"]
 class LoopPollQueue(PollQueue):
     """As `PollQueue`, for callers on the loop: a poll that is cancelled has taken nothing."""
 
-    def __init__(self, finished: Callable[[Consumed], None], most: int) -> None:
-        super().__init__(finished, most)
+    def __init__(
+        self,
+        finished: Callable[[Consumed], None],
+        most: int,
+        polled: Callable[[Polled], None] | None = None,
+    ) -> None:
+        super().__init__(finished, most, polled)
         self._arrived = asyncio.Event()
 
     def submit(self, consume: Consume) -> None:

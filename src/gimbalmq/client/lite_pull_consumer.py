@@ -15,7 +15,7 @@ from gimbalmq.client.lite_pull_reader import LitePullReader
 from gimbalmq.client.membership import Membership
 from gimbalmq.client.shared import SharedInstance
 from gimbalmq.client.watched import Watched
-from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.core.consumer.events import Consumed, Polled
 from gimbalmq.errors import StateError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import ConsumerHost
@@ -114,7 +114,14 @@ class LitePullConsumer(LitePullReader[Membership], Watched, Lifetime):
             with contextlib.suppress(StateError):
                 shared.post(lambda: host.finished(done))
 
-        self._polls = PollQueue(finished, self._pulls.pull_batch_size)
+        def polled(news: Polled) -> None:
+            with contextlib.suppress(StateError):
+                shared.post(lambda: host.dispatch(news))
+
+        # Where a poll settles what the one before returned, that is soon enough.
+        self._polls = PollQueue(
+            finished, self._pulls.pull_batch_size, None if self._auto_commit else polled
+        )
         host.attach(self._polls)
         return host
 

@@ -20,7 +20,15 @@ __all__ = ["Batch", "ProcessQueue"]
 class Batch:
     """The messages of one pulled reply, by position; `messages` is opaque here."""
 
-    __slots__ = ("_ahead", "_lowest", "body_bytes", "messages", "offsets", "remaining")
+    __slots__ = (
+        "_ahead",
+        "_lowest",
+        "body_bytes",
+        "handed_out",
+        "messages",
+        "offsets",
+        "remaining",
+    )
 
     def __init__(self, messages: Sequence[Any], offsets: Sequence[int], body_bytes: int) -> None:
         assert len(messages) == len(offsets) > 0
@@ -29,6 +37,8 @@ class Batch:
         self.body_bytes = body_bytes
         #: How many messages are not finished yet.
         self.remaining = len(messages)
+        #: Before which position all is with a user who polls; not done for that.
+        self.handed_out = 0
         #: The first position that is not done.
         self._lowest = 0
         #: What is done, one byte each; None while that is all before the lowest, as it is when
@@ -48,7 +58,7 @@ class Batch:
     def _finish_ahead(self, first: int, until: int) -> int:
         done = self._ahead
         if done is None:
-            done = self._ahead = bytearray(len(self.messages))
+            done = self._ahead = bytearray(len(self.offsets))
             done[: self._lowest] = b"\x01" * self._lowest
         fresh = until - first - done.count(1, first, until)
         done[first:until] = b"\x01" * (until - first)
@@ -95,7 +105,7 @@ class ProcessQueue:
     (1, 8)
     """
 
-    __slots__ = ("_batches", "cached_bytes", "cached_count", "next_offset")
+    __slots__ = ("_batches", "_handed_until", "cached_bytes", "cached_count", "next_offset")
 
     def __init__(self, offset: int) -> None:
         #: The offset to pull next; everything below it is cached, done or filtered out.
@@ -104,6 +114,8 @@ class ProcessQueue:
         #: Bodies of batches that are not wholly finished; a batch counts in full until then.
         self.cached_bytes = 0
         self._batches: deque[Batch] = deque()
+        #: One past the last offset that a user who polls was given.
+        self._handed_until = offset
 
     def put(
         self, messages: Sequence[Any], offsets: Sequence[int], *, body_bytes: int, next_offset: int
@@ -122,12 +134,25 @@ class ProcessQueue:
         """Skip a range in which nothing matched; never moves back."""
         self.next_offset = max(self.next_offset, next_offset)
 
+    def hand_out(self, batch: Batch, until: int) -> None:
+        """A user who polls has the messages of a batch before a position, and commits them later.
+
+        They hold the commit offset back, but are cached here no longer.
+        """
+        self.cached_count -= until - batch.handed_out
+        batch.handed_out = until
+        self._handed_until = batch.offsets[until - 1] + 1
+        if until == len(batch.offsets):
+            self.cached_bytes -= batch.body_bytes
+            batch.messages = ()
+
     def finish(self, batch: Batch, first: int, until: int) -> int:
         """Mark a run of a batch as done; returns how many were not done before."""
         fresh = batch.finish(first, until)
-        self.cached_count -= fresh
-        if fresh and not batch.remaining:
-            self.cached_bytes -= batch.body_bytes
+        if until > batch.handed_out:
+            self.cached_count -= fresh
+            if fresh and not batch.remaining:
+                self.cached_bytes -= batch.body_bytes
         batches = self._batches
         while batches and not batches[0].remaining:
             batches.popleft()
@@ -140,7 +165,12 @@ class ProcessQueue:
         return batches[0].lowest_unfinished if batches else self.next_offset
 
     @property
+    def cached_from(self) -> int:
+        """The lowest offset that is cached, if one is."""
+        return max(self.commit_offset, self._handed_until)
+
+    @property
     def span(self) -> int:
-        """Distance from the lowest unfinished to the highest cached offset; 0 when empty."""
+        """Distance from the lowest to the highest cached offset; 0 when empty."""
         batches = self._batches
-        return batches[-1].offsets[-1] - batches[0].lowest_unfinished if batches else 0
+        return max(0, batches[-1].offsets[-1] - self.cached_from) if batches else 0

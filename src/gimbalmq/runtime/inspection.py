@@ -79,8 +79,8 @@ def _queue_info(held: HeldQueue, now: Instant) -> QueueInfo:
     assert process is not None
     return QueueInfo(
         commit_offset=process.commit_offset,
-        cached_min_offset=process.commit_offset if process.cached_count else 0,
-        cached_max_offset=process.commit_offset + process.span if process.cached_count else 0,
+        cached_min_offset=process.cached_from if process.cached_count else 0,
+        cached_max_offset=process.cached_from + process.span if process.cached_count else 0,
         cached_count=process.cached_count,
         cached_size_mib=process.cached_bytes >> 20,
         locked=held.permit is not None and held.state is not HeldState.LOCKING,

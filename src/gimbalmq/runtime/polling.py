@@ -1,7 +1,8 @@
 """Messages that wait for a user who polls.
 
 Takes the place of the worker threads for pull consumers. What a poll hands out counts as done
-when the user comes back for more (or commits), so a crash in between loses nothing.
+when the user comes back for more (or commits), so a crash in between loses nothing. Where only a
+commit counts it may be long until then, so it is told at once what is no longer waiting here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gimbalmq.core.consumer.effects import Consume
-from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.core.consumer.events import Consumed, Polled
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.running import RunningWork
 
@@ -25,9 +26,15 @@ __all__ = ["PollQueue"]
 class PollQueue:
     """Pulled replies in order of arrival; a poll gets up to `most` messages of one."""
 
-    def __init__(self, finished: Callable[[Consumed], None], most: int) -> None:
+    def __init__(
+        self,
+        finished: Callable[[Consumed], None],
+        most: int,
+        polled: Callable[[Polled], None] | None = None,
+    ) -> None:
         self._finished = finished
         self._most = most
+        self._polled = polled
         self._changed = threading.Condition()
         self._waiting: deque[Consume] = deque()
         self._handed_out: list[Consume] = []
@@ -73,7 +80,11 @@ class PollQueue:
                 self._changed.wait(remaining_s)
             consume = self._take_next()
             self._handed_out.append(consume)
-        return list(consume.batch.messages[consume.first : consume.until])
+            messages = list(consume.batch.messages[consume.first : consume.until])
+            if self._polled is not None:
+                # With the lock held: whoever settles this comes after it.
+                self._polled(Polled(consume.queue, consume.epoch, consume.batch, consume.until))
+        return messages
 
     def _take_next(self) -> Consume:
         consume = self._waiting.popleft()

@@ -32,6 +32,7 @@ __all__ = [
     "OffsetFound",
     "OffsetsReset",
     "Paused",
+    "Polled",
     "PullAnswered",
     "PullFailed",
     "Resumed",
@@ -268,6 +269,15 @@ class Cancelled(msgspec.Struct, frozen=True):
     running: int
 
 
+class Polled(msgspec.Struct, frozen=True):
+    """A user has the messages of a batch before a position, and commits them some time later."""
+
+    queue: MessageQueue
+    epoch: int
+    batch: Batch
+    until: int
+
+
 class HandedOver(msgspec.Struct, frozen=True):
     """Answer to `HandOver`: the last offset is stored, or could not be (`reason`)."""
 
@@ -340,6 +350,7 @@ Event = (
     | PullAnswered
     | PullFailed
     | Consumed
+    | Polled
     | Expired
     | SentBack
     | Cancelled

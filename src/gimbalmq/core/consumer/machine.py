@@ -112,6 +112,7 @@ class ConsumerMachine:
             ev.PullAnswered: self._pulls.answered,
             ev.PullFailed: lambda event, _now: self._pulls.failed(event),
             ev.Consumed: self._on_consumed,
+            ev.Polled: self._on_polled,
             ev.SentBack: self._on_sent_back,
             ev.Expired: self._on_expired,
             ev.TimerFired: self._on_timer,
@@ -444,6 +445,12 @@ class ConsumerMachine:
         self._delivery.consumed(held, event, now)
         if held.released:
             self._releases.consumed(held, event, now)
+
+    def _on_polled(self, event: ev.Polled, now: float) -> None:
+        held = self._context.current(event.queue, event.epoch)
+        if held is not None and held.process is not None and not held.released:
+            held.process.hand_out(event.batch, event.until)
+            self._pulls.progressed(held, now)
 
     def _on_expired(self, event: ev.Expired, _now: float) -> None:
         held = self._context.current(event.queue, event.epoch)
