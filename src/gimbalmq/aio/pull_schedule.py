@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+from collections import defaultdict
 from collections.abc import Callable
 
 from gimbalmq.client.pull_schedule import PullTask, pause_s, task_failed
@@ -21,6 +22,10 @@ class LoopSchedule:
         #: By queue: set when the queue is no longer this member's.
         self._turns: dict[MessageQueue, asyncio.Event] = {}
         self._running: set[asyncio.Task[None]] = set()
+        #: Those of them that run the user's task, and do not wait for their turn.
+        self._busy: set[asyncio.Task[None] | None] = set()
+        #: By queue: held while its task runs, which may outlast the queue; it may come back before.
+        self._alone: defaultdict[MessageQueue, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._stopped = False
 
     def update(
@@ -40,8 +45,14 @@ class LoopSchedule:
 
     async def _run(self, queue: MessageQueue, task: PullTask, over: asyncio.Event) -> None:
         while not over.is_set():
-            async with self._room:
-                delay_s = 0.0 if over.is_set() else await self._once(queue, task)
+            async with self._alone[queue], self._room:
+                if over.is_set():
+                    return
+                self._busy.add(asyncio.current_task())
+                try:
+                    delay_s = await self._once(queue, task)
+                finally:
+                    self._busy.discard(asyncio.current_task())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
                     await over.wait()
@@ -59,7 +70,9 @@ class LoopSchedule:
         self._stopped = True
         for over in self._turns.values():
             over.set()
-        # A task may stop its consumer; it cannot wait for itself.
+        # A task may stop its consumer; it cannot wait for itself, nor for those who wait for it.
+        for waiting in self._running - self._busy:
+            waiting.cancel()
         others = self._running - {asyncio.current_task()}
         if others:
             await asyncio.wait(others)

@@ -70,6 +70,8 @@ class PullSchedule:
         self._later = later
         self._lock = threading.Lock()
         self._turns: dict[MessageQueue, _Turn] = {}
+        #: Queues whose task runs, and what begins when it has ended: a queue may come back before.
+        self._busy: dict[MessageQueue, _Turn | None] = {}
         self._stopped = False
         self._inside = threading.local()
 
@@ -93,8 +95,13 @@ class PullSchedule:
             self._pool.submit(self._run, turn)
 
     def _run(self, turn: _Turn) -> None:
-        if turn.over:
-            return
+        with self._lock:
+            if turn.over:
+                return
+            if turn.queue in self._busy:
+                self._busy[turn.queue] = turn
+                return
+            self._busy[turn.queue] = None
         self._inside.running = True
         try:
             delay_s = pause_s(turn.task(turn.queue))
@@ -102,7 +109,11 @@ class PullSchedule:
             delay_s = task_failed(turn.queue)
         finally:
             self._inside.running = False
-        if not turn.over:
+            with self._lock:
+                waiting = self._busy.pop(turn.queue)
+        if waiting is not None:
+            self._submit(waiting)
+        elif not turn.over:
             with contextlib.suppress(StateError):  # the client has stopped meanwhile
                 self._later(delay_s, lambda: self._submit(turn))
 
