@@ -4,8 +4,8 @@ import queue
 
 import pytest
 
-from gimbalmq.core.consumer.events import Consumed
-from gimbalmq.errors import AccessDeniedError
+from gimbalmq.core.consumer.events import Consumed, StopRequested
+from gimbalmq.errors import AccessDeniedError, GimbalError
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.consumer_host import PullSettings
 from gimbalmq.runtime.running import RunningWork
@@ -328,6 +328,43 @@ def test_locks_are_given_back_with_the_client_id():
     unlocked = [decode_lock(one.body) for one in stage.of(R.UNLOCK_BATCH_MQ)]
     assert {(one.group, one.client_id) for one in unlocked} == {(GROUP, ME)}
     assert {one for body in unlocked for one in body.queues} == {A, B}
+
+
+# ---- alarms --------------------------------------------------------------------------------------
+
+
+class Alarm:
+    """Counts how often it looks."""
+
+    look_every_s = 1.0
+
+    def __init__(self):
+        self.looks = 0
+
+    def look(self, _running, _now):
+        self.looks += 1
+
+
+def test_an_alarm_looks_from_the_beginning_to_the_end():
+    stage, alarm = Stage(), Alarm()
+    stage.host.watch(alarm)
+    stage.start()  # takes a second
+    stage.driver.advance(3.0)
+    assert alarm.looks == 4
+    stage.host.dispatch(StopRequested(0.0))
+    stage.driver.advance(10.0)
+    assert alarm.looks == 4
+
+
+def test_the_alarms_of_a_member_that_could_not_join_never_look():
+    stage, alarm = Stage(), Alarm()
+    stage.host.watch(alarm)
+    stage.brokers.down.add("n:1")
+    outcome = []
+    stage.instance.join(stage.host, outcome.append)
+    assert isinstance(outcome[0], GimbalError)
+    stage.driver.advance(10.0)
+    assert alarm.looks == 0, "others may use the instance for long"
 
 
 # ---- failed messages -----------------------------------------------------------------------------

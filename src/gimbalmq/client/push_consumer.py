@@ -6,7 +6,6 @@ rules, is read and kept by `PushSubscriber`.
 
 from __future__ import annotations
 
-import functools
 import signal
 import threading
 from types import FrameType
@@ -174,7 +173,7 @@ class PushConsumer(PushSubscriber[Membership], Watched, Lifetime):
         )
         host.attach(self._pool, listening, self._workers)
         for alarm in self._new_alarms(self._coroutines.stack_of):
-            shared.post(functools.partial(host.watch, alarm))
+            host.watch(alarm)
         self._pool.start()
         return host
 

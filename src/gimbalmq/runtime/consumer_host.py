@@ -87,6 +87,7 @@ class ConsumerHost:
         self._returns = ReturnCalls(instance, machine.settings, pulls, self.dispatch)
         self._answers = MemberAnswers(instance, machine, self._subscriptions, pulls, self.dispatch)
         self._retry_route = RetryRouteWatch(instance, self.group, self._subscriptions)
+        self._alarms: list[ListenerAlarm] = []
         self._alarm_timers: dict[ListenerAlarm, Timer] = {}
         #: Who waits for this member to miss nothing any more.
         self._ready: Callable[[], None] | None = None
@@ -140,18 +141,16 @@ class ConsumerHost:
         self._answers.started_ms = self.now_ms()
 
     def watch(self, alarm: ListenerAlarm) -> None:
-        """Let an alarm look at what listeners do from now on, until the end."""
+        """Let an alarm look at what listeners do, from the beginning to the end."""
+        self._alarms.append(alarm)
 
+    def _look_later(self, alarm: ListenerAlarm) -> None:
         def look() -> None:
             if self._workers is not None:
                 alarm.look(self._workers.running(), self._instance.driver.now().at_s)
-            timer()
+            self._look_later(alarm)
 
-        def timer() -> None:
-            later = self._instance.driver.call_later(alarm.look_every_s, look)
-            self._alarm_timers[alarm] = later
-
-        timer()
+        self._alarm_timers[alarm] = self._instance.driver.call_later(alarm.look_every_s, look)
 
     def dispatch(self, event: ev.Event) -> None:
         """Hand an event to the machine and carry out what it wants."""
@@ -176,6 +175,8 @@ class ConsumerHost:
         """
         self._ready = ready
         self.dispatch(ev.Started())
+        for alarm in self._alarms:
+            self._look_later(alarm)
         self._retry_route.begin()
         if self._weights is not None:
             self._weights.go_on()
