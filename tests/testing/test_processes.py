@@ -46,6 +46,21 @@ def test_one_that_ends_before_it_is_ready_shows_the_end_of_its_log(process):
         server.wait_for_line("boot success", timeout_s=30)
 
 
+def test_what_one_says_before_it_ends_counts_however_soon_it_ends(process, monkeypatch):
+    server = process("import sys; sys.stdin.read(); print('boot success', flush=True)")
+    server.start()
+    read = server.log_text
+
+    def read_just_before_it_speaks_and_ends():
+        text = read()
+        server.pipes.stdin.close()
+        server.wait_stopped(timeout_s=30)
+        return text
+
+    monkeypatch.setattr(server, "log_text", read_just_before_it_speaks_and_ends)
+    server.wait_for_line("boot success", timeout_s=30)
+
+
 def test_one_that_is_too_slow_is_reported(process):
     server = process("import sys; sys.stdin.read()")
     server.start()

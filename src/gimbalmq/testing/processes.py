@@ -136,8 +136,12 @@ class JavaProcess:
     def wait_for_line(self, text: str, *, timeout_s: float) -> None:
         """Wait until the log says `text`; EngineError with the end of the log when it does not."""
         deadline = time.monotonic() + timeout_s
-        while text not in self.log_text():
-            if not self.running:
+        while True:
+            # Asked before the log is read, so that what it wrote last is read when it has ended.
+            running = self.running
+            if text in self.log_text():
+                return
+            if not running:
                 raise EngineError(
                     f"{self.name} did not start (exit code {self.exit_code}). "
                     f"The end of {self._log}:\n{last_lines(self.log_text())}"
