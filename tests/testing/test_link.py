@@ -35,6 +35,9 @@ for line in sys.stdin:
         case "die":
             print("out of memory", file=sys.stderr, flush=True)
             os._exit(9)
+        case "break off":
+            print('{"id":', end="", flush=True)
+            os._exit(9)
         case "silent": pass
 """
 
@@ -109,3 +112,8 @@ def test_the_death_of_the_process_fails_what_waits_and_what_comes_later(link):
     link.join(10)
     with pytest.raises(EngineError, match="ended"):
         _ask(link, "echo", value=1)
+
+
+def test_a_process_that_is_killed_while_it_speaks_has_ended(link):
+    with pytest.raises(EngineError, match="ended"):
+        _ask(link, "break off", timeout_s=5.0)

@@ -98,6 +98,8 @@ class Link:
         decode = msgspec.json.Decoder(Event).decode
         with pipe:
             for line in pipe:
+                if not line.endswith(b"\n"):
+                    break  # half a line, which one that was killed may leave
                 self._dispatch(decode(line))
         with self._lock:
             waiting, self._waiting = self._waiting or {}, None
