@@ -145,11 +145,25 @@ def test_pitfall_2_a_hand_over_never_moves_the_stored_offset_back(stored):
 
 
 @pytest.mark.rule("B2.7a", "B5.5g")
-@pytest.mark.parametrize("stored", [ok(offset=11), NOT_FOUND])
-def test_a_hand_over_stores_progress(stored):
-    script = Script(stored, ok())
+def test_a_hand_over_stores_progress():
+    script = Script(ok(offset=11), ok())
     script.run(hand_over("a:1", "billing", QUEUE, 12))
     assert script.calls[1].command.fields["commitOffset"] == "12"
+
+
+@pytest.mark.parametrize("none", [NOT_FOUND, ok(offset=0)])
+def test_a_first_offset_that_a_broker_lost_is_handed_over_again(none):
+    script = Script(none, ok(), none, ok(), ok(offset=12))
+    script.run(hand_over("a:1", "billing", QUEUE, 12))
+    look, store = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+    assert codes(script) == [look, store, look, store, look]
+    assert {script.calls[n].command.fields["commitOffset"] for n in (1, 3)} == {"12"}
+
+
+def test_a_broker_that_never_shows_an_offset_is_believed_in_the_end():
+    script = Script(*[NOT_FOUND, ok()] * 4)
+    script.run(hand_over("a:1", "billing", QUEUE, 12))
+    assert codes(script).count(RequestCode.UPDATE_CONSUMER_OFFSET) == 4
 
 
 @pytest.mark.rule("B4.3d")

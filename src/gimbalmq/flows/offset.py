@@ -6,6 +6,7 @@ Offsets are the next offset to read. A failure is never taken for an offset: it 
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
@@ -39,6 +40,9 @@ __all__ = [
 
 #: Java's time-out for offset requests.
 OFFSET_TIMEOUT_S = 5.0
+
+#: How often a first offset is stored, if it is not there afterwards.
+_FIRST_STORES_MAX: Final = 4
 
 
 class StartPolicy(enum.Enum):
@@ -98,12 +102,21 @@ def hand_over(
 
     Brokers overwrite blindly, and the next owner may already be further on, so the stored offset
     is looked at first; `force` is for a reset that means to move it.
+
+    A broker makes a group's table of a topic with the first offset that it is told. Of two that
+    come at the same time both make one, and the offset in the table that is replaced is lost,
+    although it was acknowledged. So a first offset is looked at again, and stored again.
     """
-    if not force:
+    if force:
+        yield from store_offset(address, group, queue, offset, timeout_s)
+        return
+    for _ in range(_FIRST_STORES_MAX):
         stored = yield from stored_offset(address, group, queue, timeout_s)
         if stored is not None and stored >= offset:
             return
-    yield from store_offset(address, group, queue, offset, timeout_s)
+        yield from store_offset(address, group, queue, offset, timeout_s)
+        if stored:  # 0 is also what brokers say without a table
+            return
 
 
 def max_offset(address: str, queue: MessageQueue, timeout_s: float = OFFSET_TIMEOUT_S) -> Flow[int]:
