@@ -13,3 +13,14 @@ _JAVA = ("-Drocketmq.client.rebalance.waitInterval=2000",)
 
 #: Options of a `JavaPeer`.
 LIVELY = {"client_options": _CLIENT, "jvm_flags": (*QUICK_START_FLAGS, *_JAVA)}
+
+
+def committed(consumer, admin, group, topic):
+    """How many messages a Java member has committed of a topic; has it commit once more.
+
+    To be asked until it is enough, and before the member stops: it commits one-way, counts a
+    message only when its listener has returned, and of a group's first offsets a broker may lose
+    one when two come at once (`flows.offset.hand_over`).
+    """
+    consumer.persist()
+    return sum(admin.committed(group, topic).values())

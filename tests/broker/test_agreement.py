@@ -18,7 +18,8 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.testing import JavaPeer
 from gimbalmq.testing.mqadmin import mqadmin_all
 from gimbalmq.wire.lenient_json import read_json
-from java_clients import LIVELY
+from java_clients import LIVELY, committed
+from waiting import eventually
 
 pytestmark = [pytest.mark.matrix, pytest.mark.timeout(290)]
 
@@ -57,8 +58,10 @@ def act(cluster, version, topic, group):
                 for n in range(number + 1)
             ]
             sent += producer.send(*messages, queue=queue)
-        consumer = peer.push_consumer(group, topic, instance="till", drain_ms=60_000)
+        consumer = peer.push_consumer(group, topic, instance="till")
         consumer.wait_received(10)
+        admin = peer.admin()
+        eventually(lambda: committed(consumer, admin, group, topic) == 10)
         alive = run(
             connection=("consumerConnection", "-g", group),
             producers=("producerConnection", "-g", f"{group}-shop", "-t", topic),

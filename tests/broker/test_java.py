@@ -21,7 +21,7 @@ from gimbalmq.testing.servers import ServerFactory
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.bodies import decode_route
 from gimbalmq.wire.headers import route_request
-from java_clients import LIVELY
+from java_clients import LIVELY, committed
 from waiting import eventually
 
 pytestmark = pytest.mark.matrix
@@ -197,13 +197,7 @@ def test_offsets_are_kept_shown_and_reset(peer, orders, group_name):
     peer.producer("shop").send(*(Message(orders, b"%d" % n) for n in range(8)))
     consumer.wait_received(8)
     admin = peer.admin()
-
-    def committed():
-        # Java commits one-way, and counts a message only when its listener has returned.
-        consumer.persist()
-        return sum(admin.committed(group_name, orders).values())
-
-    eventually(lambda: committed() == 8, timeout_s=30.0)
+    eventually(lambda: committed(consumer, admin, group_name, orders) == 8)
     assert sum(high for _, high in admin.topic_offsets(orders).values()) == 8
     assert [member.client_id for member in admin.members(group_name)] == [consumer.client_id]
     assert count(admin.owned(group_name, consumer.client_id), orders) == 8

@@ -21,6 +21,7 @@ from gimbalmq.spark.schema import COLUMNS
 from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.codes import CompressionType, SysFlag
 from gimbalmq.wire.headers import send_request
+from java_clients import committed
 from waiting import eventually
 
 #: Added by a consumer to what it received; not part of the message.
@@ -234,11 +235,9 @@ def test_the_committed_offsets_of_a_group_split_a_topic(
     read, send, java_peer, java_admin, topic, group_name
 ):
     send(*sample(topic, 24))
-    options = {"report": "brief", "drain_ms": 60_000}
-    with java_peer.push_consumer(group_name, topic, **options) as consumer:
+    with java_peer.push_consumer(group_name, topic, report="brief") as consumer:
         consumer.wait_received(24, timeout_s=90)
-    # Its last commit is one-way: the broker may not have taken it in yet.
-    eventually(lambda: sum(java_admin.committed(group_name, topic).values()) == 24)
+        eventually(lambda: committed(consumer, java_admin, group_name, topic) == 24)
     send(*sample(topic, 7))
     assert read(topic, group=group_name, startingOffsets="committed").count() == 7
     assert read(topic, group=group_name, endingOffsets="committed").count() == 24

@@ -187,6 +187,11 @@ def test_a_lite_pull_consumer_reads_what_it_is_assigned_from_where_it_is_told(
     assert java_admin.topic_offsets(topic)[queue] == (0, 5)
 
 
+def make_offsets(admin, group, queue):
+    """Have a broker note a first offset of the group alone: of two at once it may lose one."""
+    admin.commit(group, queue, 0)
+
+
 def test_the_administrator_sees_topics_members_and_offsets(
     java_peer, java_admin, group_name, topic
 ):
@@ -198,13 +203,13 @@ def test_the_administrator_sees_topics_members_and_offsets(
         consumer.wait_owned(lambda owned: sum(map(_own(topic), owned)) == 8)
         (sent,) = producer.send(Message(topic, b"x"))
         consumer.wait_received(1)
+        make_offsets(java_admin, group_name, sent.queue)
         (member,) = java_admin.members(group_name)
-        asked = java_admin.owned(group_name, consumer.client_id)
-        own = consumer.owned()
+        # Asked again when a retry queue came between the questions.
+        eventually(lambda: java_admin.owned(group_name, consumer.client_id) == consumer.owned())
     assert topic in java_admin.topics()
     assert {route.broker for route in java_admin.route(topic)} == {"broker-a", "broker-b"}
     assert (member.client_id, member.language) == (consumer.client_id, "JAVA")
-    assert asked == own
     # A clean stop commits, and does not wait for the broker to take the offset in.
     eventually(lambda: java_admin.committed(group_name, topic)[sent.queue] == 1)
 
@@ -219,6 +224,7 @@ def test_a_stop_that_drains_commits_what_its_listeners_had(
     ):
         (sent,) = producer.send(Message(topic, b"x"))
         consumer.wait_received(1)  # told before the listener sleeps
+        make_offsets(java_admin, group_name, sent.queue)
     eventually(lambda: java_admin.committed(group_name, topic)[sent.queue] == 1)
 
 
