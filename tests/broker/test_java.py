@@ -147,13 +147,16 @@ def test_delayed_messages_arrive_late(peer, orders, group_name, rocketmq_version
 def test_transactions_are_committed_rolled_back_and_asked_about(peer, orders, group_name):
     consumer = peer.push_consumer(group_name, orders)
     producer = peer.producer(f"{group_name}-tx", transactional=True)
-    producer.send_in_transaction(Message(orders, b"no"), outcome="ROLLBACK")
+    # Java says one-way how a transaction ended: a busy broker may ask before it hears of it.
+    producer.send_in_transaction(
+        Message(orders, b"no"), outcome="ROLLBACK", check_answer="ROLLBACK"
+    )
     producer.send_in_transaction(Message(orders, b"yes"))
     producer.send_in_transaction(
         Message(orders, b"later", keys=["later"]), outcome="UNKNOWN", check_answer="COMMIT"
     )
     assert bodies_of(consumer.wait_received(2)) == [b"later", b"yes"]
-    assert producer.checked()[0][0] == "later"
+    assert ("later", "COMMIT_MESSAGE") in producer.checked()
 
 
 @pytest.mark.rule("W6.1")
