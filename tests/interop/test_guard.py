@@ -101,7 +101,9 @@ def test_an_ordered_java_group_resumes_soon_after_a_member_was_killed(
         eventually(lambda: "missing" in kinds(deeds))
         assert codes(admin, group_name, interval_s=0.5) == ["LOCK_HELD_BY_DEAD"]
         eventually(lambda: len(own(survivor, topic)) == QUEUES)
-        assert time.monotonic() - killed < 20.0, "without help it takes 45 s and more"
+        assert time.monotonic() - killed < 35.0, "without help it takes 40 s and more"
+    # Told when it is done, and the survivor may be quicker.
+    eventually(lambda: "release" in kinds(deeds))
     released = next(deed for deed in deeds if deed.kind == "release")
     assert (released.members, released.done) == ((victim.client_id,), True)
     with Producer("after", nameserver=apache.nameserver) as producer:
@@ -124,8 +126,13 @@ def test_a_member_that_was_only_disconnected_keeps_its_locks(
     deeds = watched(act=True)
     eventually(lambda: "watching" in kinds(deeds))
     ports = {int(broker.address.rpartition(":")[2]) for broker in apache.brokers}
-    assert cut(cut_peer.pid, ports) >= 2
-    eventually(lambda: "missing" in kinds(deeds), 20.0)
+    # It stands still meanwhile: it might be back before anybody has looked.
+    cut_peer.pause()
+    try:
+        assert cut(cut_peer.pid, ports) >= 2
+        eventually(lambda: "missing" in kinds(deeds))
+    finally:
+        cut_peer.resume()
     # An old client is back with its next heartbeat, a new one as soon as it has reconnected.
     eventually(lambda: "returned" in kinds(deeds), 45.0)
     eventually(lambda: own(member, topic) == before)
