@@ -81,9 +81,9 @@ def test_a_message_that_java_refused_comes_again_in_python(
         # From the second time on it comes from the group's retry topic.
         eventually(lambda: len(java.refused()) >= 2, 90.0)
     with consuming(group_name, order.topic) as (_, got):
-        again, *_ = eventually(lambda: got, 90.0)
+        # Java's last commit is one-way: what it refused first may come once more itself.
+        again, *_ = eventually(lambda: [one for one in got if one.reconsume_times], 90.0)
     assert {one.message_id for one in java.refused()} == {again.message_id} == {sent.message_id}
-    assert again.reconsume_times >= 1
     assert again.topic == order.topic
     assert told(again) == told(order)
 
