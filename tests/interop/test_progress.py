@@ -56,19 +56,27 @@ def test_a_restarted_group_goes_on_where_it_was(
 def test_stop_lets_running_listeners_finish_and_nothing_is_lost(
     rocketmq, producer, topic, group_name, eventually
 ):
-    started, done, lock = [], [], threading.Lock()
+    started, done, leave, lock = [], [], threading.Event(), threading.Lock()
 
     def slow(message):
         with lock:
             started.append(int(message.body))
-        time.sleep(0.3)
+        leave.wait(60.0)
         with lock:
             done.append(int(message.body))
 
     send(producer, topic)
     consumer = consuming(rocketmq, group_name, topic, slow, workers=8).start()
-    eventually(lambda: done)
-    consumer.stop()
+    eventually(lambda: len(started) == 8)
+    shared = consumer._membership.shared
+    stopping = threading.Thread(target=consumer.stop)
+    stopping.start()
+    eventually(lambda: consumer.state == "stopping")
+    shared.run(lambda: None)  # it has begun when whatever is posted later is done
+    assert not done
+    leave.set()
+    stopping.join(60.0)
+    assert consumer.state == "stopped"
     before = len(done)
     assert before == len(started) < COUNT
     with consuming(rocketmq, group_name, topic, slow, workers=20):
