@@ -299,7 +299,8 @@ def test_a_listener_that_outlives_the_lock_of_its_queue_is_an_alarm_and_counted(
         cluster.create_topic(topic, queues=1)
         with Producer("shop", nameserver=cluster.nameserver) as producer:
             producer.send(Message(topic, b"one"))
-        times = {"lock_renew_s": 0.1, "lock_trust_s": 0.3, "take_over_grace_s": 0.4}
+        # A busy machine misses many renewals before the lock counts as lost.
+        times = {"lock_renew_s": 0.1, "lock_trust_s": 2.0, "take_over_grace_s": 2.5}
         consumer = PushConsumer(
             group,
             nameserver=cluster.nameserver,
@@ -475,7 +476,8 @@ def test_traces_say_who_got_a_message_and_what_came_of_it(
     )
     with reader:
         wait_for(lambda: len(records) == 2)
-    before, after = (record.split("\x01") for record in records)
+    # They may come in two messages, which listeners get side by side.
+    before, after = sorted((record.split("\x01") for record in records), reverse=True)
     assert (before[0], before[3], before[5]) == ("SubBefore", group, sent.message_id)
     assert (after[0], after[2], after[4], after[6]) == ("SubAfter", sent.message_id, "true", "0")
     assert before[4] == after[1], "joined by the id of the call"
