@@ -33,6 +33,8 @@ consumer = PushConsumer({group!r}, start_from="first", workers=4)
 def take(message):
     with open({begun!r}, "ab", buffering=0) as begun:
         begun.write(b".")
+    while not os.path.exists({gate!r}):
+        time.sleep(0.01)
     time.sleep({slow})
     line = f"{version} {{os.getpid()}} {{message.body.decode()}}\\n"
     with open({log!r}, "ab", buffering=0) as log:
@@ -59,6 +61,9 @@ class Job:
         #: A byte for each message that a listener was given.
         self.begun = folder / "begun.log"
         self.begun.touch()
+        #: Listeners finish when this file is there.
+        self.gate = folder / "gate"
+        self.gate.touch()
         cluster.admin.create_topic(self.topic, queues=4)
         self.written = 0
         self.write("v1")
@@ -69,12 +74,17 @@ class Job:
             topic=self.topic,
             log=str(self.log),
             begun=str(self.begun),
+            gate=str(self.gate),
             slow=slow,
             version=version,
         )
         # Only a new size makes Python compile it again within a second.
         self.written += 1
         (self.folder / "shop.py").write_text(f"{text}\n{'#' * self.written}\n", "utf-8")
+
+    def hold(self) -> None:
+        """Keep listeners from finishing."""
+        self.gate.unlink()
 
     def send(self, *bodies) -> None:
         with Producer("senders", nameserver=self.cluster.nameserver) as producer:
@@ -232,14 +242,18 @@ def test_a_killed_child_is_replaced_and_its_queues_come_back(job):
 
 
 def test_sigterm_finishes_what_was_begun_commits_only_that_and_leaves_no_process(job):
-    job.write("v1", slow=0.2)  # so that most of them are left when the signal comes
+    # Most of them are left when the signal comes, and when a child hears of it.
+    job.hold()
+    job.write("v1", slow=0.5)
     with started(job) as worker:
         worker.wait_for("ready", times=2)
         eventually(lambda: job.covered(2), "the queues are shared")
         pids = children(worker.process.pid)
         job.send(*range(100))
-        eventually(job.got, "something is consumed")
+        eventually(lambda: job.begun.stat().st_size, "something is begun")
         worker.signal(signal.SIGTERM)
+        worker.wait_for("draining", times=2)
+        job.gate.touch()
         assert worker.end() == 0
         assert worker.events[-1]["event"] == "stopped"
     assert len(pids) == 2
@@ -249,7 +263,7 @@ def test_sigterm_finishes_what_was_begun_commits_only_that_and_leaves_no_process
         max(offsets.committed or 0, 0)
         for offsets in job.cluster.admin.offsets(job.group, job.topic).values()
     )
-    assert 0 < committed == consumed < 100
+    assert 0 < committed == consumed == job.begun.stat().st_size < 100
     job.write("v1")
     with started(job) as worker:
         eventually(lambda: job.bodies() == set(map(str, range(100))), "the rest is consumed")
@@ -258,7 +272,7 @@ def test_sigterm_finishes_what_was_begun_commits_only_that_and_leaves_no_process
 
 
 def test_the_second_signal_does_not_wait_for_listeners(job):
-    job.write("v1", slow=60)
+    job.hold()
     with started(job, "--drain-s", "120") as worker:
         worker.wait_for("ready", times=2)
         eventually(lambda: job.covered(2), "the queues are shared")
@@ -271,7 +285,7 @@ def test_the_second_signal_does_not_wait_for_listeners(job):
 
 
 def test_a_worker_whose_processes_drain_stays_live(job):
-    job.write("v1", slow=3)
+    job.hold()
     with started(job, "--health-port", "0") as worker:
         address = worker.wait_for("health")["address"]
         worker.wait_for("ready", times=2)
@@ -280,13 +294,14 @@ def test_a_worker_whose_processes_drain_stays_live(job):
         eventually(lambda: job.begun.stat().st_size == 4, "every message is with a listener")
         worker.signal(signal.SIGTERM)
         worker.wait_for("draining", times=2)
-        answers = []
+        answers, until = [get(address, "/live")], time.monotonic() + 2.0
         while worker.process.poll() is None:
+            if time.monotonic() > until:
+                job.gate.touch()
             try:
                 answers.append(get(address, "/live"))
             except OSError:
                 break  # it has just ended
-        assert answers
         assert {status for status, _ in answers} == {200}, answers
         assert worker.end() == 0
 
