@@ -199,12 +199,14 @@ def test_flows_side_by_side_wait_at_the_same_time(pool):
 
 def test_of_flows_side_by_side_only_so_many_run_at_once(pool):
     running, most, lock = [], [], threading.Lock()
+    two_are_here = threading.Barrier(2)
 
     def answer(request):
         with lock:
             running.append(request)
             most.append(len(running))
-        time.sleep(0.01)
+        two_are_here.wait(20.0)
+        time.sleep(0.01)  # a third would have time to come
         with lock:
             running.remove(request)
         return response_to(request)
