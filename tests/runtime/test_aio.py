@@ -73,14 +73,22 @@ def test_a_silent_server_is_given_up_and_the_connection_with_it():
 
 
 def test_a_lost_connection_fails_what_waits_and_is_opened_again_after_a_pause():
+    def ask_again_at_once():
+        errors = []
+        for code in (7, 8):
+            try:
+                yield from call(server.address, Command(code), 9.0)
+            except TransportError as error:
+                errors.append(str(error))
+        return errors
+
     async def scenario(driver, client):
-        waiting = asyncio.create_task(driver.run(call(server.address, Command(7), 9.0)))
+        waiting = asyncio.create_task(driver.run(ask_again_at_once()))
         await until(lambda: 7 in server.codes)
         server.drop()
-        with pytest.raises(TransportError, match=r"closed the connection|broke"):
-            await waiting
-        with pytest.raises(TransportError, match="trying again in"):
-            await driver.run(call(server.address, Command(8), 9.0))
+        lost, refused = await waiting
+        assert "closed the connection" in lost or "broke" in lost
+        assert "trying again in" in refused
         await driver.run(sleep(0.15))
         assert (await driver.run(call(server.address, Command(8), 9.0))).code == 0
         assert client.events[0] == client.events[-1] == "connected"
