@@ -22,6 +22,7 @@ from gimbalmq.spark.options import parse_read_options
 from gimbalmq.spark.reading import read_batches
 from gimbalmq.spark.schema import parse_columns
 from gimbalmq.testing import ApacheRocketMQ, mqadmin
+from spark.indexing import await_indexed
 from spark.test_batch_read import first_line
 from waiting import eventually
 
@@ -131,7 +132,9 @@ def send(cluster, queue, count):
             producer.send_async(Message(queue.topic, b"x" * 1024), queue=queue)
             for _ in range(count)
         ]
-        return {(queue.broker, queue.queue_id, one.result(30).queue_offset) for one in futures}
+        sent = [one.result(30) for one in futures]
+    await_indexed(cluster.nameserver, sent)
+    return {(queue.broker, queue.queue_id, one.queue_offset) for one in sent}
 
 
 def minimum(cluster, queue):

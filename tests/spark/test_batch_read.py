@@ -22,6 +22,7 @@ from gimbalmq.transport.blocking import BlockingConnection
 from gimbalmq.wire.codes import CompressionType, SysFlag
 from gimbalmq.wire.headers import send_request
 from java_clients import committed
+from spark.indexing import await_indexed
 from waiting import eventually
 
 #: Added by a consumer to what it received; not part of the message.
@@ -45,12 +46,13 @@ def java_producer(java_peer):
 
 
 @pytest.fixture
-def send(java_producer):
-    """Have Java send messages; returns for each where it is stored."""
+def send(java_producer, apache):
+    """Have Java send messages; returns for each where it is stored, when it can be read there."""
 
     def run(*messages, queue=None):
         sent = java_producer.send(*messages, queue=queue)
         assert {one.status for one in sent} == {"SEND_OK"}
+        await_indexed(apache.nameserver, sent)
         return sent
 
     return run
@@ -312,6 +314,8 @@ def test_a_corrupt_body_is_told_in_one_sentence(read, apache, topic):
     )
     with BlockingConnection(broker.addresses[0]) as connection:
         assert connection.call(garbage, 5.0).code == 0
+    with Admin(apache.nameserver) as admin:
+        eventually(lambda: admin.offsets("nobody", topic)[queue].maximum == 1)
     with pytest.raises(PySparkException) as caught:
         read(topic, columns="body").collect()
     # Of what a task raises, PySpark itself writes the first line: that a Python worker said so.

@@ -10,12 +10,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField
 
+from gimbalmq import Admin
 from gimbalmq.broker import BrokerSettings, EmbeddedCluster
 from gimbalmq.errors import ConfigurationError, TopicNotFoundError
 from gimbalmq.spark.ids import ROW_ID_PROPERTY, deduplicated
 from gimbalmq.spark.sink import _write
 from gimbalmq.spark.write_columns import layout_of
 from gimbalmq.spark.write_options import parse_write_options
+from waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +186,10 @@ def test_java_finds_equal_keys_where_its_own_hash_puts_them(spark, apache, java_
     writer.format("rocketmq").mode("append").options(
         nameserver=apache.nameserver, topic=topic_name
     ).save()
+    with Admin(apache.nameserver) as admin:
+        # A broker indexes a little later than it acknowledges.
+        offsets = lambda: admin.offsets("nobody", topic_name).values()  # noqa: E731
+        eventually(lambda: sum(one.maximum for one in offsets()) >= len(keys))
     reader = spark.read.format("rocketmq").options(nameserver=apache.nameserver, topic=topic_name)
     found = {bytes(r.body).decode(): (r.broker, r.queue_id) for r in reader.load().collect()}
     from gimbalmq.model.message import Message

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from gimbalmq import Admin, Message, MessageQueue, Producer, PushConsumer
 from gimbalmq.broker import EmbeddedCluster
 from gimbalmq.spark import progress_line, queue_progress
+from spark.indexing import await_indexed
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +73,7 @@ def places(spark, tmp_path):
 def send(nameserver, topic, count):
     with Producer("stream-read", nameserver=nameserver) as producer:
         sent = [producer.send(Message(topic, b"%d" % n)) for n in range(count)]
+    await_indexed(nameserver, sent)
     return Counter((r.queue.broker, r.queue.queue_id, r.queue_offset) for r in sent)
 
 
