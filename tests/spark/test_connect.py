@@ -50,7 +50,7 @@ def server(tmp_path, port):
 
 @pytest.mark.spark
 @pytest.mark.product
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_connect_client_reads_writes_and_streams_and_tasks_may_be_tried_again(server, tmp_path):
     """Needs what `pip install "gimbalmq[pipelines]"` brings."""
     for module in ("grpc", "pandas"):
