@@ -189,7 +189,7 @@ def test_a_queue_with_most_of_the_lag_is_found(cluster, admin, group, topic, mem
 def test_a_broker_that_stands_still_is_found(group, member):
     with (
         EmbeddedCluster(2, processes=True) as cluster,
-        Admin(cluster.nameserver, timeout_s=0.3) as admin,
+        Admin(cluster.nameserver, timeout_s=1.0) as admin,
     ):
         cluster.create_topic("orders", queues=2)
         ann = member("ann", "orders", on=cluster)
