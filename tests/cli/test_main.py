@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -100,6 +101,74 @@ def test_ctrl_c_is_the_code_that_shells_expect(command):
 
     command(fail)
     assert _code("try") == 130
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "click.echo('x' * 100_000)",
+        "print_json('x' * 100_000)",
+        "print_table(('x',), [('x' * 100_000,)])",
+    ],
+)
+def test_a_reader_that_has_seen_enough_is_fine(line):
+    program = (
+        "import sys, click\nfrom gimbalmq.cli import root\nfrom gimbalmq.cli.main import main\n"
+        "from gimbalmq.cli.output import print_json, print_table\n"
+        f"def body():\n    while True:\n        {line}\n"
+        "command = click.command('try')(body)\nsys.modules['here'] = sys.modules['__main__']\n"
+        "root._BRANCHES['try'] = root._Branch('here', 'command', '')\nmain(['try'])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        assert process.stderr is not None
+        complaints = process.stderr.read()
+        assert (process.wait(30), complaints) == (0, b"")
+
+
+def test_help_that_nobody_reads_is_fine():
+    line = "from gimbalmq.cli.main import main; main(['--help'])"
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        answer = subprocess.run([sys.executable, "-c", line], stdout=writer, check=False)
+    finally:
+        os.close(writer)
+    assert answer.returncode == 0
+
+
+def test_an_exit_code_that_a_command_chose_is_kept(command):
+    def leave() -> None:
+        sys.exit(7)
+
+    command(leave)
+    assert _code("try") == 7
+
+
+def test_what_the_system_refuses_is_one_clear_line_and_two(command, capsys, tmp_path):
+    missing = tmp_path / "missing"
+
+    def fail() -> None:
+        missing.read_text()
+
+    command(fail)
+    assert _code("try") == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"gimbalmq: No such file or directory for '{missing}', says the system")
+    assert told.count("\n") == 1
+
+
+def test_a_time_limit_of_ours_that_nobody_caught_shows_where(command, capsys):
+    def fail() -> None:
+        raise TimeoutError
+
+    command(fail)
+    assert _code("try") == 2
+    assert "in fail" in capsys.readouterr().err
 
 
 def test_a_missing_extra_names_the_command_that_installs_it(command, capsys):

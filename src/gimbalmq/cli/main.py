@@ -43,11 +43,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         )
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output (`head`, a pager) has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except Exception:  # noqa: BLE001 - Python's own exit code would be 1, which means a finding
+    except Exception as error:  # noqa: BLE001 - Python's own code would be 1, which means a finding
+        if isinstance(error, OSError) and error.errno is not None:
+            return _fail(_refused(error))
         traceback.print_exc()
         return EXIT_FAILURE
 
@@ -55,7 +53,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _run_tree(arguments: Sequence[str] | None) -> int:
     import click
 
-    from gimbalmq.cli.root import root
+    from gimbalmq.cli.root import OutputClosedError, root
 
     try:
         outcome = root.main(arguments, prog_name="gimbalmq", standalone_mode=False)
@@ -64,8 +62,21 @@ def _run_tree(arguments: Sequence[str] | None) -> int:
         return EXIT_FAILURE
     except click.Abort:
         return EXIT_INTERRUPTED
+    except OutputClosedError:
+        # What is still to be flushed would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     # click returns the code given to ctx.exit(), else what the command returned.
     return outcome if isinstance(outcome, int) else 0
+
+
+def _refused(error: OSError) -> str:
+    """What this machine refused, for people: no place in our code would help them."""
+    what = "" if error.filename is None else f" for '{error.filename}'"
+    return (
+        f"{error.strerror}{what}, says the system: look at the files and folders that this command "
+        "uses, and at where its output goes"
+    )
 
 
 def _fail(message: str) -> int:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+from collections.abc import Iterator
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-__all__ = ["root"]
+__all__ = ["OutputClosedError", "root"]
+
+
+class OutputClosedError(Exception):
+    """The reader of our output (`head`, a pager) has seen enough."""
+
+
+@contextlib.contextmanager
+def _noticing_closed_output() -> Iterator[None]:
+    """Put it into an error of its own: click and rich would end with 1, which means a finding."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputClosedError from error
+    except SystemExit as error:  # how rich tells it
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        raise OutputClosedError from error
 
 
 class _Branch(NamedTuple):
@@ -46,6 +65,14 @@ _BRANCHES = {
 
 class _LazyGroup(click.Group):
     """A group that knows the names and summaries of its commands without importing them."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> click.Context:
+        with _noticing_closed_output():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _noticing_closed_output():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
