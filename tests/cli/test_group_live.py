@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import signal
 
 from rich.console import Console
 
@@ -61,3 +62,18 @@ def test_live_ends_by_itself_when_told_so(cluster, unique_name):
     assert "Recent moves" in said.out
     refused = run(cluster, "group", "show", group, "--live", "--json")
     assert (refused.code, refused.out) == (2, "")
+
+
+def test_ctrl_c_is_the_regular_end_of_a_live_picture(cluster, group, member, monkeypatch):
+    draw = LivePicture.see
+
+    def draw_and_end(picture, look, at):
+        drawn_once.append(draw(picture, look, at))
+        signal.raise_signal(signal.SIGINT)
+
+    drawn_once = []
+    monkeypatch.setattr(LivePicture, "see", draw_and_end)
+    member("ann")
+    said = run(cluster, "group", "show", group, "--live")
+    assert (said.code, said.err) == (0, "")
+    assert len(drawn_once) == 1

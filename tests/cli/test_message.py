@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import signal
 import sys
 import threading
 
@@ -10,6 +11,7 @@ import pytest
 
 from cli.admin_stage import run
 from gimbalmq import Message, Producer
+from gimbalmq.cli import message as message_command
 
 MESSAGE = {
     *("topic", "broker", "queue_id", "queue_offset", "message_id", "offset_message_id", "tags"),
@@ -114,6 +116,29 @@ def test_tail_waits_for_what_comes(cluster, topic):
         over.set()
         sending.join(10.0)
     assert document["body"] == "new"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_the_regular_end_of_an_endless_tail(cluster, topic, monkeypatch, number):
+    send(cluster, topic, "one book")
+    printed = []
+
+    def print_and_end(document):
+        printed.append(document["body"])
+        signal.raise_signal(number)
+
+    monkeypatch.setattr(message_command, "print_json", print_and_end)
+    said = run(cluster, "message", "tail", topic, "--from", "earliest", "--json")
+    assert (said.code, said.err, printed) == (0, "", ["one book"])
+
+
+def test_ctrl_c_before_the_wanted_count_is_no_regular_end(cluster, topic, monkeypatch):
+    send(cluster, topic, "one book")
+    monkeypatch.setattr(
+        message_command, "print_json", lambda _document: signal.raise_signal(signal.SIGINT)
+    )
+    arguments = ["--from", "earliest", "--count", "2", "--json"]
+    assert run(cluster, "message", "tail", topic, *arguments).code == 130
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,16 @@ Knows no engine: `testing.engines` lists them.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import click
 
 from gimbalmq.broker.store import FlushPolicy
+from gimbalmq.cli.ending import stopped_by_signals
 from gimbalmq.cli.output import json_option, notice, print_json, print_table
 from gimbalmq.cli.serving import (
     accounts_in,
@@ -38,10 +35,6 @@ from gimbalmq.testing.engines import (
 __all__ = ["cluster"]
 
 _WATCH_INTERVAL_S = 0.5
-
-
-class _StopRequestedError(BaseException):
-    """SIGINT or SIGTERM came; not an Exception, so that nothing on the way swallows it."""
 
 
 @click.group()
@@ -157,24 +150,3 @@ def _stop(running: Cluster, *, as_json: bool) -> None:
     if not as_json:
         notice("stopping ...")
     running.stop()
-
-
-@contextlib.contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Leave the block without an error when SIGINT or SIGTERM comes."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        # One is enough: a second Ctrl-C must not leave half of the processes running.
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        raise _StopRequestedError
-
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    except _StopRequestedError:
-        return
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

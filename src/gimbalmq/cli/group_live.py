@@ -5,6 +5,7 @@ Decides how the picture looks and which moves it remembers; the rows come from `
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gimbalmq.cli.ending import stopped_by_signals
 from gimbalmq.client.admin import Member
 
 __all__ = ["LivePicture", "Look", "QueueRow", "watch"]
@@ -117,7 +119,11 @@ def watch(
     """Draw the group until Ctrl-C, or for some time."""
     picture = LivePicture(group)
     end = float("inf") if duration_s is None else time.monotonic() + duration_s
-    with Live(console=Console(), auto_refresh=False) as live:
+    endless = duration_s is None
+    with (
+        stopped_by_signals() if endless else contextlib.nullcontext(),
+        Live(console=Console(), auto_refresh=False) as live,
+    ):
         while True:
             seen = look()
             at = datetime.now().astimezone().strftime("%H:%M:%S")

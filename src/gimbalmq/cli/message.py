@@ -6,6 +6,7 @@ Decides how a message looks to people and to programs.
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import sys
 from typing import Any, Final
@@ -14,6 +15,7 @@ import click
 
 from gimbalmq.cli.access import access_option, access_options
 from gimbalmq.cli.arguments import moment
+from gimbalmq.cli.ending import stopped_by_signals
 from gimbalmq.cli.output import json_option, nameserver_option, print_json, print_table
 from gimbalmq.client.admin import Admin
 from gimbalmq.client.options import Start
@@ -193,7 +195,11 @@ def tail_command(
     as_json: bool,
 ) -> None:
     """Print messages of a topic as they come."""
-    with Admin(nameserver, **access_options()) as admin:
+    endless = follow and count is None
+    with (
+        stopped_by_signals() if endless else contextlib.nullcontext(),
+        Admin(nameserver, **access_options()) as admin,
+    ):
         found = admin.tail(topic, tags=tags, start_from=_start(start), follow=follow)
         for received in itertools.islice(found, count):
             if as_json:
