@@ -120,6 +120,15 @@ def test_a_folder_serves_one_cluster_at_a_time(tmp_path):
         EmbeddedCluster(data=tmp_path).start()
 
 
+def test_a_data_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "data"
+    cluster = EmbeddedCluster(data=folder)
+    with pytest.raises(StoreError, match=f"cannot make the data directory '{folder}'.*choose ano"):
+        cluster.start()
+    cluster.stop()
+
+
 def test_nothing_is_left_behind():
     before = set(threading.enumerate())
     with EmbeddedCluster() as cluster:

@@ -31,6 +31,7 @@ from gimbalmq.broker.plans import (
 from gimbalmq.broker.ports import PortClaims, listen
 from gimbalmq.broker.settings import BrokerSettings
 from gimbalmq.broker.store import FlushPolicy, StoreOptions
+from gimbalmq.broker.store.files import disk_errors
 from gimbalmq.broker.tls import ServerTls
 from gimbalmq.errors import ConfigurationError, StateError
 from gimbalmq.wire.acl import Credentials
@@ -167,7 +168,8 @@ class EmbeddedCluster:
         if self._data is None:
             self._folder = Path(tempfile.mkdtemp(prefix="gimbalmq-cluster-"))
         else:
-            self._data.mkdir(parents=True, exist_ok=True)
+            with disk_errors("make the data directory", self._data):
+                self._data.mkdir(parents=True, exist_ok=True)
             self._folder = self._data
         try:
             self._host = (

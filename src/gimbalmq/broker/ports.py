@@ -163,10 +163,22 @@ def _listen_at(host: str, port: int, *, what: str) -> socket.socket:
     except OSError as error:
         listener.close()
         raise EngineError(
-            f"{what} cannot listen on {host}:{port} ({error.strerror or error}): stop what uses "
-            "that port, or choose another one (0 means any free one)"
+            f"{what} cannot listen on {host}:{port} ({error.strerror or error}): {_remedy(error)}"
         ) from error
     return listener
+
+
+def _remedy(error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return "stop what uses that port, or choose another one (0 means any free one)"
+        case errno.EACCES:
+            return "this user may not have that port: choose one above 1023"
+        case _:
+            return (
+                "give an address of this machine to listen on, such as 127.0.0.1, or 0.0.0.0 for "
+                "all of them; clients may be told another one (advertise)"
+            )
 
 
 def _is_free(port: int) -> bool:
