@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeVar, Unpack
 import msgspec
 
 from gimbalmq.client.access import AccessOptions, CurrentNameServers
+from gimbalmq.client.option_kinds import options_checked
 from gimbalmq.client.options import Start, checked_access, positive
 from gimbalmq.client.options import start_from as read_start
 from gimbalmq.client.tailing import Tail
@@ -56,6 +57,7 @@ ResetWish: TypeAlias = datetime | Literal["earliest", "latest"] | Mapping[Messag
 class AdminQuestions:
     """The options of an administrator, and one flow for each question."""
 
+    @options_checked(AccessOptions)
     def __init__(
         self,
         nameserver: str | None = None,

@@ -14,6 +14,7 @@ import msgspec
 
 from gimbalmq.client.group_consumer import FetchingConsumer
 from gimbalmq.client.membership import MemberLife
+from gimbalmq.client.option_kinds import options_checked
 from gimbalmq.client.options import (
     LitePullTuning,
     Start,
@@ -45,6 +46,7 @@ _LifeT = TypeVar("_LifeT", bound=MemberLife)
 class LitePullReader(FetchingConsumer[_LifeT]):
     """A polling consumer without the waiting: options, what to read, and the flows that ask."""
 
+    @options_checked(LitePullTuning)
     def __init__(
         self,
         group: str,

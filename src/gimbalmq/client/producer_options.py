@@ -13,6 +13,7 @@ from typing import Final, Generic, Literal, TypeVar, Unpack
 import msgspec
 
 from gimbalmq.client.batching import Batching
+from gimbalmq.client.option_kinds import options_checked
 from gimbalmq.client.options import ClientTuning, checked_access, instance_settings
 from gimbalmq.client.outbound import SenderSettings
 from gimbalmq.client.producer_life import ProducerLife
@@ -39,6 +40,7 @@ _DEFAULT_GROUP: Final = "DEFAULT_PRODUCER"
 class ProducerOptions(ProducerLife, ABC, Generic[_CheckT]):
     """What a producer was told; `Producer` describes each option."""
 
+    @options_checked(ClientTuning)
     def __init__(
         self,
         group: str,
@@ -97,7 +99,7 @@ class ProducerOptions(ProducerLife, ABC, Generic[_CheckT]):
             batching=_option(batching, Batching),
             trace_topic=trace_topic if enable_trace else None,
         )
-        self._check = check
+        self._check = _callable(check)
         self._instance_settings = instance_settings(
             {
                 "poll_name_server_interval_s": poll_name_server_interval_s,
@@ -122,6 +124,14 @@ def _own_group(group: str) -> str:
     if group == _DEFAULT_GROUP:
         raise ConfigurationError(f"'{group}' is reserved: give the producer a group of its own")
     return check_group(group)
+
+
+def _callable(check: _CheckT | None) -> _CheckT | None:
+    if check is not None and not callable(check):
+        raise ConfigurationError(
+            f"check is {check!r}: give a function that says what became of a transaction"
+        )
+    return check
 
 
 def _policies(

@@ -10,6 +10,7 @@ from gimbalmq.client.access import Access
 from gimbalmq.client.group_consumer import GroupConsumer
 from gimbalmq.client.lifetime import Lifetime
 from gimbalmq.client.membership import MemberLife, Membership
+from gimbalmq.client.option_kinds import options_checked
 from gimbalmq.client.options import (
     ConsumerTuning,
     between,
@@ -57,6 +58,7 @@ QueuesChanged = Callable[[str, frozenset[MessageQueue]], object]
 class PullReader(GroupConsumer[_LifeT]):
     """A classic pull consumer without the waiting: options, shares, and the flows that read."""
 
+    @options_checked(ConsumerTuning)
     def __init__(
         self,
         group: str,

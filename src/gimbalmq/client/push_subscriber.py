@@ -18,6 +18,7 @@ from gimbalmq.client.group_consumer import FetchingConsumer
 from gimbalmq.client.hooks import AfterHook, BeforeHook
 from gimbalmq.client.idempotency import check_patience
 from gimbalmq.client.membership import MemberLife
+from gimbalmq.client.option_kinds import options_checked
 from gimbalmq.client.options import (
     PushTuning,
     Start,
@@ -70,6 +71,7 @@ _LifeT = TypeVar("_LifeT", bound=MemberLife)
 class PushSubscriber(FetchingConsumer[_LifeT]):
     """A push consumer without the waiting: options, subscriptions, questions while it runs."""
 
+    @options_checked(PushTuning)
     def __init__(
         self,
         group: str,

@@ -86,6 +86,11 @@ def find_nameservers(
     Raises:
         ConfigurationError: there is none of them.
     """
+    if nameserver is not None and not isinstance(nameserver, str):
+        raise ConfigurationError(
+            f"nameserver is {nameserver!r}: give text such as '127.0.0.1:9876', and several "
+            "separated by ';'"
+        )
     given = os.environ if environment is None else environment
     if nameserver is None and not given.get(NAMESERVER_VARIABLE, "").strip():
         where = (domain or given.get(DOMAIN_VARIABLE, "")).strip()

@@ -79,9 +79,9 @@ _SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 
-def is_topic(name: str) -> bool:
+def is_topic(name: object) -> bool:
     """Whether a client may use this topic name."""
-    return len(name) <= TOPIC_CHARS_MAX and _allowed(name) is not None
+    return isinstance(name, str) and len(name) <= TOPIC_CHARS_MAX and _allowed(name) is not None
 
 
 def is_stored_topic(name: str) -> bool:
@@ -90,9 +90,9 @@ def is_stored_topic(name: str) -> bool:
     return len(name) <= limit and _allowed(name) is not None
 
 
-def is_group(name: str, chars_max: int = GROUP_CHARS_MAX) -> bool:
+def is_group(name: object, chars_max: int = GROUP_CHARS_MAX) -> bool:
     """Whether this group name is allowed."""
-    return len(name) <= chars_max and _allowed(name) is not None
+    return isinstance(name, str) and len(name) <= chars_max and _allowed(name) is not None
 
 
 def is_system_topic(name: str) -> bool:
@@ -108,7 +108,7 @@ def check_topic(name: str) -> str:
     """
     if not is_topic(name):
         raise ConfigurationError(
-            f"'{name}' is no topic name: use 1 to {TOPIC_CHARS_MAX} of the characters "
+            f"{name!r} is no topic name: use 1 to {TOPIC_CHARS_MAX} of the characters "
             "a-z A-Z 0-9 _ - % |"
         )
     return name
@@ -122,7 +122,7 @@ def check_group(name: str) -> str:
     """
     if not is_group(name):
         raise ConfigurationError(
-            f"'{name}' is no group name: use 1 to {GROUP_CHARS_MAX} of the characters "
+            f"{name!r} is no group name: use 1 to {GROUP_CHARS_MAX} of the characters "
             "a-z A-Z 0-9 _ - % |"
         )
     return name
