@@ -41,6 +41,29 @@ def test_reserved_property_names_are_refused(name):
         Message("t", b"x", properties={name: "1"})
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"keys": 42}, "keys of a message for topic 't' is 42: give text, or a list of texts"),
+        ({"keys": [42]}, "42 is int: keys, and names and values of properties, are text"),
+        ({"tags": ["paid"]}, r"tags of a message for topic 't' is \['paid'\]: give text"),
+        ({"tags": 7}, "tags of a message for topic 't' is 7: give text"),
+        ({"properties": {"shop": 7}}, "7 is int: keys, and names and values of properties"),
+        (
+            {"properties": ["shop"]},
+            r"properties of a message for topic 't' is \['shop'\]: give a d",
+        ),
+        (
+            {"deliver_at": 1700000000},
+            "deliver_at of a message for topic 't' is 17.*: give an aware",
+        ),
+    ],
+)
+def test_what_is_no_text_is_named_with_what_to_give(options, words):
+    with pytest.raises(ConfigurationError, match=f"^{words}"):
+        Message("t", b"x", **options)
+
+
 @pytest.mark.rule("W4.4c")
 @pytest.mark.parametrize("bad", ["a\x01b", "a\x02b"])
 @pytest.mark.parametrize("place", ["name", "value", "keys", "tags", "sharding_key"])

@@ -139,8 +139,8 @@ class Message:
         self.deliver_at = deliver_at
         self.sharding_key = sharding_key
         if keys is not _NO_KEYS or properties or tags:
-            self.keys = (keys,) if isinstance(keys, str) else tuple(keys)
-            self.properties = dict(properties or {})
+            self.keys = (keys,) if isinstance(keys, str) else _keys(topic, keys)
+            self.properties = _properties(topic, properties)
             _check_texts(self)
         if sharding_key is not None:
             _check_sharding_key(topic, sharding_key)
@@ -163,7 +163,29 @@ def _as_bytes(topic: str, body: object) -> bytes:
     return bytes(body)
 
 
+def _unlike(what: str, topic: str, value: object, wanted: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{what} of a message for topic '{topic}' is {value!r}: give {wanted}"
+    )
+
+
+def _keys(topic: str, keys: Iterable[str]) -> tuple[str, ...]:
+    try:
+        return tuple(keys)
+    except TypeError as error:
+        raise _unlike("keys", topic, keys, "text, or a list of texts") from error
+
+
+def _properties(topic: str, properties: Mapping[str, str] | None) -> dict[str, str]:
+    try:
+        return dict(properties or {})
+    except (TypeError, ValueError) as error:
+        raise _unlike("properties", topic, properties, "a dict from text to text") from error
+
+
 def _check_texts(message: Message) -> None:
+    if not (message.tags is None or isinstance(message.tags, str)):
+        raise _unlike("tags", message.topic, message.tags, "text: a message has one tag")
     for name, value in message.properties.items():
         if name in RESERVED_PROPERTIES:
             raise ConfigurationError(
@@ -189,7 +211,11 @@ def _check_texts(message: Message) -> None:
             )
 
 
-def _check_separators(text: str) -> None:
+def _check_separators(text: object) -> None:
+    if not isinstance(text, str):
+        raise ConfigurationError(
+            f"{text!r} is {type(text).__name__}: keys, and names and values of properties, are text"
+        )
     if any(separator in text for separator in _SEPARATORS):
         raise ConfigurationError(
             f"{text!r} contains U+0001 or U+0002, with which RocketMQ separates properties"
@@ -206,7 +232,7 @@ def _check_sharding_key(topic: str, key: object) -> None:
         _check_separators(key)
 
 
-def _check_delay(topic: str, level: object, moment: datetime | None) -> None:
+def _check_delay(topic: str, level: object, moment: object) -> None:
     if level is not None and (not isinstance(level, int) or isinstance(level, bool) or level < 0):
         raise ConfigurationError(
             f"delay_level of a message for topic '{topic}' is {level!r}: give a level of the "
@@ -216,7 +242,11 @@ def _check_delay(topic: str, level: object, moment: datetime | None) -> None:
         raise ConfigurationError(
             f"a message for topic '{topic}' has delay_level and deliver_at: give one of them"
         )
-    if moment is not None and moment.tzinfo is None:
+    if moment is None:
+        return
+    if not isinstance(moment, datetime):
+        raise _unlike("deliver_at", topic, moment, "an aware datetime")
+    if moment.tzinfo is None:
         raise ConfigurationError(
             f"deliver_at of a message for topic '{topic}' has no time zone: "
             "give an aware datetime, for example datetime.now(timezone.utc)"
