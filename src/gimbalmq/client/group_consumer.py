@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from gimbalmq.client.access import Access
+from gimbalmq.client.callbacks import check_callback
 from gimbalmq.client.membership import MemberLife, RebalanceCallback, State
 from gimbalmq.client.options import check_strategy, subscription
 from gimbalmq.client.shared import wire_client_id
@@ -89,6 +90,7 @@ class GroupConsumer(ABC, Generic[_LifeT]):
         `RebalanceReport`, as soon as the change is decided. What a callback raises is logged and
         changes nothing.
         """
+        check_callback("callback", callback, "a RebalanceReport")
         self._membership.on_rebalance(callback)
         return callback
 
@@ -164,6 +166,7 @@ class FetchingConsumer(GroupConsumer[_LifeT]):
 
         It gets the report of the change once more, with how long each queue paused (`done`).
         """
+        check_callback("callback", callback, "a RebalanceReport")
         self._membership.on_moved(callback)
         return callback
 

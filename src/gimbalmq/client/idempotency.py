@@ -241,8 +241,9 @@ def idempotent(
 
 def check_patience(listener: object, patience_s: float) -> None:
     """Refuse an idempotent listener whose messages are given up while a claim may still stand."""
-    claim_s: float | None = getattr(listener, "claim_s", None)
-    if claim_s is not None and patience_s < claim_s:
+    claim_s: object = getattr(listener, "claim_s", None)
+    # Its kind is looked at because mocks, which are listeners in tests, have every attribute.
+    if isinstance(claim_s, int | float) and patience_s < claim_s:
         raise ConfigurationError(
             f"the claim of a member that dies stands for {claim_s:g} s, and with this "
             f"max_reconsume_times a message is given up after {patience_s:g} s: the dead letters "

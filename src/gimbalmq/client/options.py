@@ -309,6 +309,11 @@ def start_from(value: object) -> StartFrom:
 
 def subscription(topic: str, tags: str, sql: str | None, version_ms: int) -> SubscriptionData:
     """Read what `subscribe` was given."""
+    if callable(tags):
+        raise ConfigurationError(
+            f"topic '{topic}': {tags!r} is given in the place of tags; where a listener is wanted, "
+            "give it as listener=..., or put @consumer.subscribe(...) above it"
+        )
     if sql is None:
         return parse_tags(topic, tags, version_ms)
     if tags != "*":

@@ -13,6 +13,7 @@ from typing import Final, Generic, Literal, TypeVar, Unpack
 import msgspec
 
 from gimbalmq.client.batching import Batching
+from gimbalmq.client.callbacks import check_callback
 from gimbalmq.client.option_kinds import options_checked
 from gimbalmq.client.options import ClientTuning, checked_access, instance_settings
 from gimbalmq.client.outbound import SenderSettings
@@ -99,7 +100,7 @@ class ProducerOptions(ProducerLife, ABC, Generic[_CheckT]):
             batching=_option(batching, Batching),
             trace_topic=trace_topic if enable_trace else None,
         )
-        self._check = _callable(check)
+        self._check = _checked(check)
         self._instance_settings = instance_settings(
             {
                 "poll_name_server_interval_s": poll_name_server_interval_s,
@@ -126,11 +127,9 @@ def _own_group(group: str) -> str:
     return check_group(group)
 
 
-def _callable(check: _CheckT | None) -> _CheckT | None:
-    if check is not None and not callable(check):
-        raise ConfigurationError(
-            f"check is {check!r}: give a function that says what became of a transaction"
-        )
+def _checked(check: _CheckT | None) -> _CheckT | None:
+    if check is not None:
+        check_callback("check", check, "a message")
     return check
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Self, TypeVar, Unpack
 
 from gimbalmq.client.access import Access
+from gimbalmq.client.callbacks import check_callback
 from gimbalmq.client.group_consumer import GroupConsumer
 from gimbalmq.client.lifetime import Lifetime
 from gimbalmq.client.membership import MemberLife, Membership
@@ -144,6 +145,7 @@ class PullReader(GroupConsumer[_LifeT]):
 
         The callback gets the topic, and all queues of it that are now this member's.
         """
+        check_callback("callback", callback, "the topic", "its queues")
 
         def changed(report: RebalanceReport) -> None:
             if report.topic == topic:
@@ -170,6 +172,7 @@ class PullReader(GroupConsumer[_LifeT]):
         """
         if topic in self._scheduled:
             raise StateError(f"topic '{topic}' has a task already: let that one do both")
+        check_callback("task", task, "a queue")
         self._scheduled[topic] = task
         self.on_queues_changed(topic, lambda topic, _queues: self._look(topic))
         if self._membership.state == "running":

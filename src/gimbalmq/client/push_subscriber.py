@@ -13,6 +13,7 @@ from typing import TypeVar, Unpack, overload
 
 import msgspec
 
+from gimbalmq.client.callbacks import check_callback
 from gimbalmq.client.events import EventLog, event_place
 from gimbalmq.client.group_consumer import FetchingConsumer
 from gimbalmq.client.hooks import AfterHook, BeforeHook
@@ -145,6 +146,13 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
     def _surrounded(self, listener: Listener) -> Listener:
         """What is called in place of a listener: itself, with hooks and traces around it."""
 
+    @property
+    def _gets(self) -> str:
+        """What listeners get."""
+        if self._listener_settings.batch_size == 1:
+            return "one message, as batch_size is 1"
+        return "a list of messages, as batch_size is above 1"
+
     def _keep_events(self, events: str | Path | None) -> str | None:
         """Keep the history in a file, if that is asked for; returns the topic if that is."""
         place = None if events is None else event_place(events)
@@ -190,7 +198,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         Also possible while running. All members of a group must subscribe to the same.
 
         Raises:
-            ConfigurationError: the listener is `idempotent` and its messages would be given up
+            ConfigurationError: the listener cannot be called with a message; it is `idempotent` and its messages would be given up
                 while a claim may stand; the expression cannot be read; or, while running, a broker
                 refuses it, which at other times `start` says.
             StateError: the consumer has ended; or it runs on a loop, and brokers have not read
@@ -201,6 +209,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         wire_topic = self._wire_topic(topic, tags, sql)
 
         def take(function: _ListenerT) -> _ListenerT:
+            check_callback("listener", function, self._gets)
             check_patience(function, self._patience_s)
             self._vet(wire_topic, tags, sql)
             self._listeners[wire_topic] = function
@@ -230,6 +239,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
             StateError: it is not before `start`, so that some messages would come without it.
         """
         self._check_hookable()
+        check_callback("hook", hook, self._gets)
         self._before.append(hook)
         return hook
 
@@ -243,6 +253,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
             StateError: it is not before `start`, so that some messages would come without it.
         """
         self._check_hookable()
+        check_callback("hook", hook, self._gets, "the error or None", "the seconds that it took")
         self._after.append(hook)
         return hook
 
@@ -270,6 +281,7 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         self, callback: Callable[[HungListener], object]
     ) -> Callable[[HungListener], object]:
         """Be told when a listener has had a message for `hung_listener_s`; also a decorator."""
+        check_callback("callback", callback, "a HungListener")
         self._hung_callbacks.append(callback)
         return callback
 

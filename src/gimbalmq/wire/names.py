@@ -245,6 +245,11 @@ class Namespace(msgspec.Struct, frozen=True):
 
     def wire_queue(self, queue: MessageQueue) -> MessageQueue:
         """A queue as brokers know it."""
+        if not isinstance(queue, MessageQueue):
+            raise ConfigurationError(
+                f"{queue!r} is no queue: give a MessageQueue, such as those that assignment() and "
+                "queues() of a consumer return"
+            )
         if self.name is None:
             return queue
         return MessageQueue(self.wire(queue.topic), queue.broker, queue.queue_id)

@@ -76,6 +76,10 @@ def parse_tags(topic: str, expression: str | None, version_ms: int) -> Subscript
     >>> sorted(parse_tags("orders", "paid || sent", 0).tags)
     ['paid', 'sent']
     """
+    if not isinstance(expression, str | None):
+        raise ConfigurationError(
+            f"tags for topic '{topic}' are {expression!r}: give text, several joined by ||"
+        )
     if not expression or expression == ALL_TAGS:
         return SubscriptionData(topic, version_ms=version_ms)
     parts = expression.split("||")
@@ -90,6 +94,8 @@ def parse_tags(topic: str, expression: str | None, version_ms: int) -> Subscript
 
 def sql_subscription(topic: str, sql: str, version_ms: int) -> SubscriptionData:
     """A subscription by an SQL92 expression over properties; the broker must have it enabled."""
+    if not isinstance(sql, str):
+        raise ConfigurationError(f"the SQL expression for topic '{topic}' is {sql!r}: give text")
     if not sql.strip():
         raise ConfigurationError(f"the SQL expression for topic '{topic}' is empty")
     return SubscriptionData(topic, sql, version_ms=version_ms, expression_type=SQL92)
