@@ -7,7 +7,7 @@ import pytest
 
 from gimbalmq import LitePullConsumer, MessageQueue, Producer, PullConsumer, PushConsumer, aio
 from gimbalmq.client.callbacks import check_callback
-from gimbalmq.errors import ConfigurationError
+from gimbalmq.errors import ConfigurationError, StateError
 
 BOTH = [PushConsumer, aio.PushConsumer]
 
@@ -123,3 +123,15 @@ def test_what_is_no_queue_is_not_paused_without_a_word(method, namespace):
         getattr(consumer, method)("orders")
     with pytest.raises(ConfigurationError, match="'orders/broker-a/0' is no queue"):
         consumer_of(LitePullConsumer).assign([MessageQueue("orders", "broker-a", 0).path])
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (PushConsumer, "use it in a with statement, or call start"),
+        (aio.PushConsumer, "use it in an async with statement, or await start"),
+    ],
+)
+def test_a_consumer_that_was_not_started_says_how(kind, advice):
+    with pytest.raises(StateError, match=f"is created, not running: {advice}"):
+        consumer_of(kind).assignment()

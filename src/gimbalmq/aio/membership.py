@@ -42,6 +42,10 @@ class Membership(MemberLife):
         self._news: deque[tuple[Callable[[Any], object], Any]] = deque()
         self._telling: asyncio.Task[None] | None = None
 
+    @property
+    def _how_to_start(self) -> str:
+        return "use it in an async with statement, or await start() first"
+
     # ---- what the host reports ---------------------------------------------------------------
 
     def notify(self, callback: Callable[[_T], object], news: _T) -> None:

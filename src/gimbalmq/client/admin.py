@@ -6,6 +6,7 @@ background and nothing is remembered but open connections.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -63,9 +64,11 @@ class Admin(AdminQuestions):
         **access: Unpack[AccessOptions],
     ) -> None:
         super().__init__(nameserver, timeout_s=timeout_s, **access)
-        self._pool = ConnectionPool(
-            connect_timeout_s=self._access.reach.connect_timeout_s, reach=self._access.reach
-        )
+        self._pool, self._pid = self._new_pool(), os.getpid()
+
+    def _new_pool(self) -> ConnectionPool:
+        reach = self._access.reach
+        return ConnectionPool(connect_timeout_s=reach.connect_timeout_s, reach=reach)
 
     def close(self) -> None:
         """Close all connections; safe to call again."""
@@ -83,6 +86,9 @@ class Admin(AdminQuestions):
         self.close()
 
     def _run(self, flow: Flow[_T]) -> _T:
+        if self._pid != os.getpid():
+            # A forked child: answers to both would come over the connections of its parent.
+            self._pool, self._pid = self._new_pool(), os.getpid()
         return run_inline(flow, self._pool)
 
     def run(self, question: Callable[[NameServers, float], Flow[_T]]) -> _T:

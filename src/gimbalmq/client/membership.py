@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -129,9 +130,15 @@ class MemberLife(ABC):
             raise
         self.state = "running"
 
+    @property
+    @abstractmethod
+    def _how_to_start(self) -> str:
+        """What to do with a consumer that is new."""
+
     def not_running(self) -> StateError:
         """The error for a question to a member that does not run."""
-        return self.refusal(", not running")
+        new = f": {self._how_to_start}" if self.state == "created" else ""
+        return self.refusal(f", not running{new}")
 
     def refusal(self, consequence: str) -> StateError:
         """An error that says in which state the consumer is, because of what, and what follows."""
@@ -185,6 +192,12 @@ class Membership(MemberLife):
         self._shared: SharedInstance | None = None
         self._ended = threading.Event()
         self._stopping = threading.Lock()
+        #: Where it was started: neither its threads nor its lock are there after a fork.
+        self._pid = os.getpid()
+
+    @property
+    def _how_to_start(self) -> str:
+        return "use it in a with statement, or call start() first"
 
     def notify(self, callback: Callable[[_T], object], news: _T) -> None:
         """Tell one of the user's callbacks, on a thread of its own; from the engine thread."""
@@ -199,6 +212,7 @@ class Membership(MemberLife):
     def start(self, build: Callable[[SharedInstance, int], ConsumerHost]) -> None:
         """Build the host on the instance (at a wall time in ms) and join the group."""
         with self.starting():
+            self._pid = os.getpid()
             shared = share(self.client_id, self._access, self._settings)
             try:
                 now_ms = shared.run(lambda: shared.instance.driver.now().wall_ms)
@@ -235,11 +249,13 @@ class Membership(MemberLife):
     def stop(self, drain_s: float, end: Callable[[], None]) -> None:
         """Drain, store the offsets, leave, `end` what belongs to it, let go of the instance.
 
-        Does nothing when it does not run, or while another thread does this. After one that was
-        interrupted the next one takes it up, so `end` may be called twice.
+        Does nothing when it does not run, while another thread does this, or in a forked child.
+        After one that was interrupted the next one takes it up, so `end` may be called twice.
         """
         shared, host = self._shared, self._host
         if self.state not in {"running", "stopping"} or shared is None or host is None:
+            return
+        if self._pid != os.getpid():
             return
         if not self._stopping.acquire(blocking=False):
             return
@@ -272,6 +288,11 @@ class Membership(MemberLife):
         """The instance, while running."""
         if self.state != "running" or self._shared is None:
             raise self.not_running()
+        if self._pid != os.getpid():
+            raise StateError(
+                f"the consumer of group '{self.group}' was started in process {self._pid}: make "
+                "one in each process"
+            )
         return self._shared
 
     def tell(self, action: Callable[[ConsumerHost], None]) -> None:
