@@ -1,10 +1,18 @@
 import pytest
 
 from flows.script import Script, ok, refusal
-from gimbalmq.errors import BrokerError, TopicNotFoundError, TransportError
-from gimbalmq.flows.route import NameServers, TopicTemplate, fetch_publish_route, fetch_route
+from gimbalmq.errors import BrokerError, CallTimeoutError, TopicNotFoundError, TransportError
+from gimbalmq.flows.route import (
+    NameServers,
+    TopicTemplate,
+    ask_nameservers,
+    fetch_publish_route,
+    fetch_route,
+)
 from gimbalmq.model.route import BrokerSet, QueueData, TopicRoute
 from gimbalmq.wire.bodies import encode_route
+from gimbalmq.wire.codes import RequestCode
+from gimbalmq.wire.command import Command
 from gimbalmq.wire.names import TEMPLATE_TOPIC
 
 UNKNOWN = refusal(17, "No topic route info")
@@ -88,6 +96,28 @@ def test_when_none_can_be_asked_the_error_says_why_for_each():
         )
     assert "no name server could be asked: n is down; m is gone" in str(caught.value)
     assert caught.value.retryable
+
+
+def test_a_broker_in_the_place_of_a_name_server_is_recognised():
+    refused = refusal(3, "request type 105 not supported")
+    with pytest.raises(
+        BrokerError, match=r"with code 3 .*; give the address of a name server \(of"
+    ):
+        Script(refused).run(fetch_route(NameServers(["broker:10911"]), "orders"))
+
+
+def test_a_refusal_of_what_only_newer_name_servers_know_says_nothing_of_brokers():
+    request = Command(RequestCode.UPDATE_NAMESRV_CONFIG)
+    flow = ask_nameservers(NameServers(["n:1"]), lambda: request, 3.0)
+    with pytest.raises(BrokerError) as caught:
+        Script(refusal(3, "request type 318 not supported")).run(flow)
+    assert "name server" not in str(caught.value)
+
+
+def test_what_does_not_answer_may_be_no_name_server():
+    script = Script(CallTimeoutError("proxy:8081 did not answer within 3.0 s"))
+    with pytest.raises(TransportError, match=r"not answer .*; is it well, and a name server"):
+        script.run(fetch_route(NameServers(["proxy:8081"]), "orders"))
 
 
 def test_all_name_servers_together_take_no_longer_than_one():

@@ -7,10 +7,18 @@ from typing import Final
 
 import msgspec
 
-from gimbalmq.errors import ProtocolError, TopicNotFoundError, TransportError, UnreachableError
+from gimbalmq.errors import (
+    BrokerError,
+    CallTimeoutError,
+    ProtocolError,
+    TopicNotFoundError,
+    TransportError,
+    UnreachableError,
+)
 from gimbalmq.flows.effects import Flow, checked_call, now
 from gimbalmq.model.route import QueueData, TopicRoute
 from gimbalmq.wire.bodies import decode_route
+from gimbalmq.wire.codes import RequestCode, ResponseCode
 from gimbalmq.wire.command import Command
 from gimbalmq.wire.headers import route_request
 from gimbalmq.wire.names import TEMPLATE_TOPIC
@@ -34,6 +42,18 @@ class TopicTemplate(msgspec.Struct, frozen=True):
 
 DEFAULT_TEMPLATE: Final = TopicTemplate()
 _ADVICE: Final = "; is one running, and reachable from here?"
+_WRONG_SERVER: Final = (
+    "; give the address of a name server (often port 9876), not that of a broker or proxy"
+)
+_SILENT: Final = "; is it well, and a name server (often port 9876), not a broker or proxy?"
+#: What name servers of every release answer.
+_ALWAYS_KNOWN: Final = frozenset(
+    {
+        RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+    }
+)
 
 
 class NameServers:
@@ -91,9 +111,12 @@ def ask_nameservers(
         if address != servers[-1]:
             left_s /= 2
         try:
-            answer = yield from checked_call(address, request(), left_s)
+            answer = yield from _asked(address, request(), left_s)
         except UnreachableError as error:
             failures.append(error.reason)
+        except CallTimeoutError as error:
+            failures.append(str(error))
+            advice = _SILENT
         except (TransportError, ProtocolError) as error:
             failures.append(str(error))
             advice = ""  # it was reached, and the error says what to do
@@ -104,6 +127,18 @@ def ask_nameservers(
         "no name server could be asked: " + "; ".join(failures) + advice,
         address=nameservers.addresses[0],
     )
+
+
+def _asked(address: str, request: Command, timeout_s: float) -> Flow[Command]:
+    try:
+        return (yield from checked_call(address, request, timeout_s))
+    except BrokerError as error:
+        unknown = error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        if not unknown or request.code not in _ALWAYS_KNOWN:
+            raise
+        raise BrokerError(
+            f"{error}{_WRONG_SERVER}", code=error.code or 0, address=address, remark=error.remark
+        ) from None
 
 
 def fetch_route(nameservers: NameServers, topic: str, timeout_s: float = 3.0) -> Flow[TopicRoute]:

@@ -73,8 +73,8 @@ def parse_nameservers(
     addresses = tuple(parse_address(part) for part in (text or "").split(";") if part.strip())
     if not addresses:
         raise ConfigurationError(
-            "no name server is known: pass nameserver='host:9876' (several are separated by ';'), "
-            f"set the environment variable {NAMESERVER_VARIABLE}, or name RocketMQ's address server "
+            "no name server is known: pass nameserver='host:9876' (on the command line --nameserver "
+            f"host:9876; several are separated by ';'), set the environment variable {NAMESERVER_VARIABLE}, or name RocketMQ's address server "
             "with namesrv_domain or ROCKETMQ_NAMESRV_DOMAIN"
         )
     return tuple(dict.fromkeys(addresses))
