@@ -19,6 +19,7 @@ import pytest
 
 from gimbalmq import Admin, Message, Producer
 from gimbalmq.broker import EmbeddedCluster
+from gimbalmq.cli.main import main
 from sharing import agreed
 
 PATIENCE_S = 40.0
@@ -445,3 +446,13 @@ def test_people_see_which_child_said_what(job):
     assert lines[0].startswith("[1] starting (process ")
     assert "[1] oh" in lines
     assert any("ValueError: no luck" in line and "line 4" in line for line in lines)
+
+
+@pytest.mark.parametrize("stem", ["till 1", "till@gmq1-AVG", ""])
+def test_a_name_for_the_processes_that_cannot_be_used_is_refused_before_any_starts(capsys, stem):
+    with pytest.raises(SystemExit) as end:
+        main(["worker", "shop:consumer", "--client-id", stem])
+    told = capsys.readouterr()
+    assert (end.value.code, told.out) == (2, "")
+    assert told.err.startswith("gimbalmq: client_id ")
+    assert told.err.count("\n") == 1

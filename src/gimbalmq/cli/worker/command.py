@@ -18,6 +18,7 @@ from gimbalmq.cli.worker.loading import check_target
 from gimbalmq.cli.worker.machine import SupervisorSettings
 from gimbalmq.cli.worker.reports import Setup
 from gimbalmq.cli.worker.supervisor import Supervisor
+from gimbalmq.core.identity import check_stem
 from gimbalmq.telemetry.endpoint import Endpoint
 
 __all__ = ["worker"]
@@ -112,6 +113,8 @@ def worker(
 ) -> None:
     """Run a consumer in several processes."""
     check_target(target)
+    if client_id is not None:
+        check_stem(client_id)  # else the module that makes the consumer would be blamed
     voice = _Voice(as_json=as_json)
     supervisor = Supervisor(
         Setup(target=target, number=0, stem=client_id, drain_s=drain_s, report_fd=-1),
