@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from gimbalmq.errors import BrokerError, ConfigurationError, ProtocolError, TransportError
 from gimbalmq.flows.effects import Flow, checked_call
@@ -14,6 +15,11 @@ from gimbalmq.wire.headers import consumer_list_request
 from gimbalmq.wire.subscription import SubscriptionData
 
 __all__ = ["ask_absent", "check_subscriptions", "list_everywhere", "list_members"]
+
+#: A topic may be made later, so that this is no error of a start.
+_NO_ROUTE: Final = (
+    "no topic of the group has a route; look at their names (gimbalmq topic list), or create them"
+)
 
 
 def list_members(
@@ -33,8 +39,7 @@ def list_members(
         else:
             return decode_consumer_list(answer.body)
     raise TransportError(
-        f"no broker lists the members of group '{group}': "
-        + ("; ".join(failures) or "no topic of the group has a route")
+        f"no broker lists the members of group '{group}': " + ("; ".join(failures) or _NO_ROUTE)
     )
 
 
