@@ -198,11 +198,6 @@ def _check_texts(message: Message) -> None:
             )
     texts = [*message.properties, *message.properties.values(), *message.keys, message.tags or ""]
     for text in texts:
-        if not isinstance(text, str):
-            raise ConfigurationError(
-                f"keys, tags or properties of a message for topic '{message.topic}' have {text!r}, "
-                f"which is {type(text).__name__}: give text, for example str(value)"
-            )
         _check_separators(text)
     for key in message.keys:
         if not key or any(character.isspace() for character in key):
@@ -214,7 +209,8 @@ def _check_texts(message: Message) -> None:
 def _check_separators(text: object) -> None:
     if not isinstance(text, str):
         raise ConfigurationError(
-            f"{text!r} is {type(text).__name__}: keys, and names and values of properties, are text"
+            f"{text!r} is {type(text).__name__}: keys, and names and values of properties, are "
+            "text, for example str(value)"
         )
     if any(separator in text for separator in _SEPARATORS):
         raise ConfigurationError(
