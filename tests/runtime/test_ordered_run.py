@@ -149,3 +149,11 @@ def test_a_run_that_has_taken_a_second_tells_how_far_it_is_and_lets_others_run(r
     assert got == [0, 1, 2]
     assert (done.reached, done.suspend_s) == (3, None), "the rest waits for its next turn"
     assert done.took_s == 1.125
+
+
+@pytest.mark.parametrize(("auto_commit", "told"), [(True, 1), (False, 0)])
+@BOTH
+def test_a_verdict_that_is_not_asked_for_means_nothing_and_is_told(run, caplog, auto_commit, told):
+    done = run(lambda _message: Rollback, work_of(2), auto_commit=auto_commit)
+    assert done.rolled_back is not auto_commit
+    assert sum("means nothing" in one.message for one in caplog.records) == told

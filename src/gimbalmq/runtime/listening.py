@@ -10,12 +10,16 @@ it is, so that those who watch can tell which one hangs.
 from __future__ import annotations
 
 import functools
+import inspect
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from gimbalmq.core.consumer.effects import Consume, Permit
 from gimbalmq.core.consumer.events import Consumed
+from gimbalmq.errors import ConfigurationError
+from gimbalmq.model.verdict import OrderedVerdict
 from gimbalmq.runtime.ordered_run import OrderedRun
 from gimbalmq.runtime.running import RunningWork
 from gimbalmq.runtime.verdicts import (
@@ -33,6 +37,8 @@ Listener = Callable[[Any], object]
 
 _NEVER: Final = float("inf")
 
+_log = logging.getLogger("gimbalmq.consumer")
+
 
 class Listening:
     """The listeners of one consumer, by topic."""
@@ -42,6 +48,7 @@ class Listening:
     ) -> None:
         self._listener_for = listener_for
         self._settings = settings
+        self._wondered = False
 
     @property
     def batch_size(self) -> int:
@@ -79,7 +86,8 @@ class Listening:
         while True:
             try:
                 for message in left:
-                    call(message)
+                    if (said := call(message)) is not None:
+                        self._wonder_at(said)
                 break
             except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
                 failures.append((_position(work, message), delay_level(error)))
@@ -97,7 +105,7 @@ class Listening:
             until = reached + len(messages)  # now: the list is the listener's to change
             for listener, positions, part in self._by_listener(consume, reached, messages):
                 try:
-                    listener(part)
+                    self._wonder_at(listener(part))
                 except BaseException as error:  # noqa: BLE001 - whatever it raises means retry
                     failures += failed(error, positions, consume.batch)
             reached = until
@@ -132,11 +140,37 @@ class Listening:
         while messages := run.next(time.monotonic()):
             try:
                 verdict = self._listener_of(work.consume, messages[0])(run.argument())
+                self._wonder_at(verdict)
             except BaseException as error:  # noqa: BLE001 - whatever it raises stops the queue
                 run.raised(error)
             else:
                 run.returned(verdict)
         return run.result(time.monotonic())
+
+    # ---- what listeners say ------------------------------------------------------------------
+
+    def _wonder_at(self, said: object) -> None:
+        """A listener that returns something may mean what is not so: that the message comes again.
+
+        Raises:
+            ConfigurationError: nothing was done yet, because nobody awaits what it returned.
+        """
+        if said is None or (isinstance(said, OrderedVerdict) and not self._settings.auto_commit):
+            return
+        if inspect.isawaitable(said):
+            if inspect.iscoroutine(said):
+                said.close()
+            raise ConfigurationError(
+                f"the listener returned {said!r}, which nobody awaits: subscribe the coroutine "
+                "function itself, not a function that calls it"
+            )
+        if not self._wondered:
+            self._wondered = True
+            _log.warning(
+                "a listener returned %r, which means nothing: a message is done when its listener "
+                "returns, whatever it returns, and comes again when it raises",
+                said,
+            )
 
     # ---- which listener ----------------------------------------------------------------------
 

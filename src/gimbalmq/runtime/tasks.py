@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor as ThreadExecutor
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ from gimbalmq.core.consumer.effects import Consume
 from gimbalmq.core.consumer.events import Consumed
 from gimbalmq.model.queue import MessageQueue
 from gimbalmq.runtime.coroutines import (
+    CoroutineListener,
     contained,
     coroutine_stack,
     is_coroutine_listener,
@@ -137,18 +138,19 @@ class LoopListening(Listening):
         listener = self._listener_of(consume, message)
         try:
             if is_coroutine_listener(listener):
-                outcome = listener(argument)
+                said = await cast("CoroutineListener", listener)(argument)
             else:
-                outcome = await self._loop.run_in_executor(
+                said = await self._loop.run_in_executor(
                     self._threads, _on_thread, listener, argument
                 )
-            return await outcome if inspect.isawaitable(outcome) else outcome
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             # The listener awaited something that was cancelled; its message is to come again.
             raise RuntimeError("what the listener waited for was cancelled") from error
+        self._wonder_at(said)
+        return said
 
 
 def _on_thread(listener: Listener, argument: Any) -> object:
