@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["stopped_by_signals"]
+__all__ = ["raised_once", "stopped_by_signals"]
 
 
 class _StopRequestedError(BaseException):
@@ -15,21 +15,31 @@ class _StopRequestedError(BaseException):
 
 
 @contextlib.contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Leave the block without an error when SIGINT or SIGTERM comes."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+def raised_once(error: type[BaseException], *numbers: signal.Signals) -> Iterator[None]:
+    """Raise an error in the block when one of these signals comes.
+
+    Nothing disturbs what is done after the first of them: a second Ctrl-C must not leave half of
+    the processes running.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        # One is enough: a second Ctrl-C must not leave half of the processes running.
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
-        raise _StopRequestedError
+        raise error
 
     before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
-    except _StopRequestedError:
-        return
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """Leave the block without an error when SIGINT or SIGTERM comes."""
+    with (
+        contextlib.suppress(_StopRequestedError),
+        raised_once(_StopRequestedError, signal.SIGINT, signal.SIGTERM),
+    ):
+        yield

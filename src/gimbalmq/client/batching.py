@@ -1,8 +1,9 @@
 """Automatic batching: single sends that gather for a moment and leave as one wire batch.
 
-Off unless asked for, as in Java. What goes together has one topic, one wanted queue, one tag and one
-time limit. A batch leaves when it is large enough, when its first message has waited long enough, or on
-`flush`. What a batch cannot carry, and what no longer fits the total, is sent by itself.
+Off unless asked for, as in Java. What goes together has one topic, one wanted queue, one tag and
+one time limit. A batch leaves when it is large enough, when its first message has waited long
+enough, or on `flush`. What a batch cannot carry, and what no longer fits the total, is sent by
+itself.
 """
 
 from __future__ import annotations

@@ -198,8 +198,8 @@ class PushSubscriber(FetchingConsumer[_LifeT]):
         Also possible while running. All members of a group must subscribe to the same.
 
         Raises:
-            ConfigurationError: the listener cannot be called with a message; it is `idempotent` and its messages would be given up
-                while a claim may stand; the expression cannot be read; or, while running, a broker
+            ConfigurationError: the listener cannot be called with a message; it is `idempotent`
+                and its messages would be given up while a claim may stand; the expression cannot be read; or, while running, a broker
                 refuses it, which at other times `start` says.
             StateError: the consumer has ended; or it runs on a loop, and brokers have not read
                 the SQL expression yet: see `check_sql`.

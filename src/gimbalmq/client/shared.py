@@ -149,7 +149,7 @@ class SharedInstance:
         self.pool.close()
 
     def _drop_unused(self) -> None:
-        """Close what callers have left open, from now on: servers have closed their end long since."""
+        """Close what callers have left open, now and later: servers have closed their end."""
         # First the next time: one that fails must not be the last.
         self._engine.call_later(_LOOK_EVERY_S, self._drop_unused)
         self.pool.drop_unused(self._engine.monotonic() - _UNUSED_S)

@@ -74,8 +74,9 @@ def parse_nameservers(
     if not addresses:
         raise ConfigurationError(
             "no name server is known: pass nameserver='host:9876' (on the command line --nameserver "
-            f"host:9876; several are separated by ';'), set the environment variable {NAMESERVER_VARIABLE}, or name RocketMQ's address server "
-            "with namesrv_domain or ROCKETMQ_NAMESRV_DOMAIN"
+            "host:9876; several are separated by ';'), set the environment variable "
+            f"{NAMESERVER_VARIABLE}, or name RocketMQ's address server with namesrv_domain or "
+            "ROCKETMQ_NAMESRV_DOMAIN"
         )
     return tuple(dict.fromkeys(addresses))
 

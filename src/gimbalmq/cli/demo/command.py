@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
-from types import FrameType
 from typing import Final
 
 import click
@@ -17,6 +15,7 @@ from gimbalmq.cli.demo.stage import BROKERS, QUEUES_PER_BROKER, TOPIC, Plan, Sta
 from gimbalmq.cli.demo.story import STEPS, Story
 from gimbalmq.cli.demo.summary import Summary
 from gimbalmq.cli.demo.tables import figures_table
+from gimbalmq.cli.ending import raised_once
 from gimbalmq.cli.output import json_option, print_json
 from gimbalmq.errors import EngineError
 from gimbalmq.testing.engines import DEFAULT_ENGINE, ENGINES
@@ -84,7 +83,9 @@ def demo(
         no_spark="left out (--no-spark)" if no_spark else spark_missing() or _java_missing(),
     )
     screen = Screen(STEPS, aside=as_json)
-    with _interrupted_once(), contextlib.ExitStack() as things:
+    # SIGTERM, and a terminal that closes, end the demo as Ctrl-C does.
+    ends = raised_once(KeyboardInterrupt, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with ends, contextlib.ExitStack() as things:
         screen.step(
             f"{_capital(chosen.title)} {plan.version} with {BROKERS} brokers; topic {TOPIC} with "
             f"{QUEUES_PER_BROKER} queues on each"
@@ -135,24 +136,3 @@ def _keep(story: Story, screen: Screen, summary: Summary) -> None:
         ):
             screen.say(line)
         story.keep()
-
-
-@contextlib.contextmanager
-def _interrupted_once() -> Iterator[None]:
-    """Let SIGTERM, and a terminal that closes, end the demo as Ctrl-C does.
-
-    Nothing disturbs the clean-up after the first of them.
-    """
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for number in numbers:
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
