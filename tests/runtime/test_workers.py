@@ -326,29 +326,6 @@ def test_batches_of_a_listener_that_turns_out_slow_are_shared(pool_with, results
     assert results.wait(16).positions() == list(range(16))
 
 
-# ---- what listeners return -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_a_return_value_means_nothing_which_is_told_once(pool_with, results, caplog, batch_size):
-    pool = pool_with(lambda _some: False, workers=1, batch_size=batch_size)
-    pool.submit(consume_of(8))
-    assert results.wait(8).failures() == []
-    (record,) = (one for one in caplog.records if "means nothing" in one.message)
-    assert "a listener returned False" in record.message
-
-
-@pytest.mark.parametrize("batch_size", [1, 4])
-def test_a_coroutine_that_nobody_awaits_fails_its_messages(pool_with, results, caplog, batch_size):
-    async def consume():
-        raise AssertionError
-
-    pool = pool_with(lambda _some: consume(), workers=1, batch_size=batch_size)
-    pool.submit(consume_of(4))
-    assert results.wait(4).failures() == [(position, 0) for position in range(4)]
-    assert "subscribe the coroutine function itself" in caplog.text
-
-
 # ---- retry topics --------------------------------------------------------------------------------
 
 
