@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from aio.conftest import until
+from client.full_cluster import FullCluster
 from client.small_cluster import Elsewhere, HoldingCluster
-from client.test_producer_ways import FullCluster, exits, question
+from client.test_producer_ways import exits, question
 from gimbalmq import Message, PullConsumer, SendStatus
 from gimbalmq.aio import Producer, PushConsumer, shared
 from gimbalmq.client.batching import Batching

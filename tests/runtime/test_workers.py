@@ -16,7 +16,6 @@ from gimbalmq.runtime.running import RunningWork
 from gimbalmq.runtime.workers import WorkerPool
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
-RETRY = MessageQueue("%RETRY%billing", "broker-a", 0)
 
 
 def consume_of(count, queue=QUEUE, epoch=1, topics=None, first_offset=0):
@@ -324,40 +323,6 @@ def test_batches_of_a_listener_that_turns_out_slow_are_shared(pool_with, results
     pool._seconds_each = 1e-6
     pool.submit(consume_of(16))
     assert results.wait(16).positions() == list(range(16))
-
-
-# ---- retry topics --------------------------------------------------------------------------------
-
-
-@pytest.mark.rule("B5.1e")
-def test_a_retried_message_goes_to_the_listener_of_its_own_topic(pool_with, results):
-    got = {"orders": [], "refunds": []}
-    listeners = {topic: messages.append for topic, messages in got.items()}
-    pool = pool_with(None, listener_for=listeners.get)
-    pool.submit(consume_of(3, RETRY, topics=["orders", "refunds", "orders"]))
-    results.wait(3)
-    assert {topic: len(messages) for topic, messages in got.items()} == {"orders": 2, "refunds": 1}
-
-
-def test_a_retried_message_of_a_topic_nobody_wants_is_tried_again_later(pool_with, results):
-    pool_with(lambda _: None).submit(consume_of(1, RETRY, topics=["gone"]))
-    assert results.wait(1).failures() == [(0, 0)]
-
-
-def test_a_batch_of_retried_messages_goes_to_the_listeners_of_their_topics(pool_with, results):
-    got = {"orders": [], "refunds": []}
-    listeners = {topic: batches.append for topic, batches in got.items()}
-    pool = pool_with(None, batch_size=8, listener_for=listeners.get)
-    pool.submit(consume_of(4, RETRY, topics=["orders", "refunds", "orders", "orders"]))
-    results.wait(4)
-    for topic, batches in got.items():
-        assert {message.topic for batch in batches for message in batch} == {topic}
-
-
-def test_a_batch_of_retried_messages_that_nobody_wants_is_tried_again_later(pool_with, results):
-    pool = pool_with(lambda _: None, workers=1, batch_size=8)
-    pool.submit(consume_of(2, RETRY, topics=["gone", "gone"]))
-    assert results.wait(2).failures() == [(0, 0), (1, 0)]
 
 
 # ---- giving queues up ----------------------------------------------------------------------------
