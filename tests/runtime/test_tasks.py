@@ -11,7 +11,8 @@ from gimbalmq.model.queue import MessageQueue
 from gimbalmq.model.verdict import DeadLetter, RetryLater
 from gimbalmq.runtime.listening import ListenerSettings
 from gimbalmq.runtime.tasks import LoopListening, TaskPool
-from runtime.test_workers import QUEUE, RETRY, consume_of
+from runtime.test_listening import RETRY
+from runtime.test_workers import QUEUE, consume_of
 
 
 async def until(condition):
