@@ -1,11 +1,12 @@
 """A scripted broker that takes what producers send in every way."""
 
 from client.small_cluster import SmallCluster
+from gimbalmq import Message
 from gimbalmq.wire.batch import decode_batch
 from gimbalmq.wire.codes import RequestCode as R
 from gimbalmq.wire.command import response_to
 
-__all__ = ["OFFSET_ID", "FullCluster"]
+__all__ = ["OFFSET_ID", "FullCluster", "message"]
 
 OFFSET_ID = "7F00000100002A9F0000000000000400"
 
@@ -56,3 +57,8 @@ class FullCluster(SmallCluster):
             return None  # silence
         fields = {"msgId": ids, "queueId": request.fields["e"], "queueOffset": "7"}
         return response_to(request, self.send_code, fields=fields)
+
+
+def message(body=b"x", **options):
+    """A message to its topic."""
+    return Message("orders", body, **options)

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from client.full_cluster import FullCluster
+from client.full_cluster import FullCluster, message
 from client.small_cluster import HoldingCluster
-from gimbalmq import Message, Producer
+from gimbalmq import Producer
 from gimbalmq.client.batching import Batching
 from gimbalmq.client.selectors import by_hash
 from gimbalmq.errors import ConfigurationError, SendError, StateError
@@ -21,18 +21,8 @@ from waiting import eventually
 
 @pytest.fixture
 def cluster():
-    with FullCluster("orders", "RMQ_SYS_TRACE_TOPIC", "shop%orders", queues=4) as cluster:
+    with FullCluster("orders", queues=4) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def producer(cluster):
-    with Producer("shop", nameserver=cluster.address) as producer:
-        yield producer
-
-
-def message(body=b"x", **options):
-    return Message("orders", body, **options)
 
 
 # ---- batches -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from client.full_cluster import OFFSET_ID, FullCluster
+from client.full_cluster import OFFSET_ID, FullCluster, message
 from client.small_cluster import Elsewhere
 from gimbalmq import Message, Producer
 from gimbalmq.client.selectors import by_hash, by_random, by_round_robin
@@ -35,10 +35,6 @@ def cluster():
 def producer(cluster):
     with Producer("shop", nameserver=cluster.address) as producer:
         yield producer
-
-
-def message(body=b"x", **options):
-    return Message("orders", body, **options)
 
 
 # ---- selectors -----------------------------------------------------------------------------------
